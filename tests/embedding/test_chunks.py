@@ -95,7 +95,6 @@ def check(encoder, texts, settings):
 
 
 def embedded_chunks(encoder, chunks):
-    """Embed all chunks as a part does."""
     return DistinctTexts(encoder).embed(
         chunks.read(0, len(chunks)), None, NO_LOCK, no_progress, chunks.known(0, len(chunks))
     )

@@ -39,7 +39,6 @@ def shuffled(function, arguments):
 
 
 def write(folder, parts):
-    """Write a column of ids, a file a part; the names of the parts."""
     names = [f"part-000-{number:06d}.parquet" for number in range(len(parts))]
     for name, ids in zip(names, parts, strict=True):
         pq.write_table(pa.table({"key": ids}), folder / name, row_group_size=3)
@@ -85,7 +84,6 @@ def test_equal_ids_are_counted(parts, kind, max_hashes, max_ids, written):
 
 
 def read(path):
-    """The ids of a part, as the values that are compared."""
     return comparable(pq.read_table(path)["key"].combine_chunks()).to_pylist()
 
 

@@ -104,7 +104,6 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def none(tmp_path_factory):
-    """Files and folders that are no inputs."""
     folder = tmp_path_factory.mktemp("none")
     for name, (data, _) in BAD.items():
         (folder / name).write_bytes(data)

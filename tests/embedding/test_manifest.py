@@ -206,7 +206,6 @@ def flip_a_vector(path):
 
 
 def add_to_footer(path, **changes):
-    """Write a part with another report in its footer."""
     known = json.loads(pq.read_metadata(path).metadata[FOOTER.encode()]) | changes
     table = pq.read_table(path)
     with pq.ParquetWriter(path, table.schema) as writer:

@@ -106,12 +106,10 @@ def test_trees_come_from_their_column(tiny_words, out, tmp_path, kind, block):
 
 
 def footer_of(path):
-    """The report in the footer of a part."""
     return json.loads(pq.read_metadata(path).metadata[FOOTER.encode()])
 
 
 def counts(out):
-    """Rows, cut texts and texts without a tree of the reports."""
     reports = [footer_of(path) for path in (out / "data").iterdir()]
     return [sum(report[name] for report in reports) for name in ("rows", "n_cut", "n_without_tree")]
 

@@ -121,7 +121,6 @@ def pack(data, name, draw, folder):
 
 
 def decoded(cells):
-    """Cells of a character a byte as text."""
     return [cell.encode("latin-1").decode("utf-8", "replace") for cell in cells]
 
 
@@ -212,7 +211,6 @@ def test_tsv(tmp_path, cases):
 
 
 def value(draw, depth=0):
-    """A JSON value."""
     match draw.randrange(9 if depth < 3 else 6):
         case 0:
             return None

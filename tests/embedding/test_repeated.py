@@ -116,7 +116,6 @@ def embedded(encoder, cache, batches, *, writes=True):
 
 
 def alone(batch):
-    """What an encoder gives without a cache."""
     return Counting().embed(pa.array(batch), len(batch), on_rows=no_progress)
 
 

@@ -7,7 +7,6 @@ from paraembed.embedding.replace import discard, previous_folder, remove_previou
 
 
 def begun(folder, name):
-    """A folder of this job, with one part."""
     folder.mkdir()
     (folder / "_plan.json").write_text("{}")
     (folder / "_reports").mkdir()

@@ -46,7 +46,6 @@ PACKED = {
 
 
 def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS, **options):
-    """What the parts of a plan hold, a block at a time."""
     plan = make_plan(list_inputs(paths, limits, **options), chosen)
     found = []
     for part in plan.parts:

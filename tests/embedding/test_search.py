@@ -88,7 +88,6 @@ ROWS = [0, 1, 4, 5, 4, None, 7, 8, 9, 1, 10, 4, 11, None, 2, 3, 0]
 
 
 def stored(out):
-    """The vectors of an output as a reader has them, scaled."""
     table = duckdb.sql(f"SELECT * FROM '{out}/data/*.parquet' ORDER BY row").to_arrow_table()
     vectors = np.array(table["embedding"].to_pylist(), np.float64)
     return vectors * np.array(table["scale"])[:, None] if "scale" in table.column_names else vectors

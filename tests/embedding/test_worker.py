@@ -70,7 +70,6 @@ def test_parts_overlap_and_encode_in_turn(tmp_path):
 
 
 def overlaps(spans):
-    """Whether each span begins before the one before it ends."""
     ordered = sorted(spans)
     return [second[0] < first[1] for first, second in pairwise(ordered)]
 
@@ -93,8 +92,6 @@ def test_threads_of_the_job_write_the_bytes_of_one_in_order(tiny_encoder_folder,
 
 
 class Wrapped:
-    """An encoder with something to do before each batch."""
-
     def __init__(self, encoder, before):
         self._encoder, self._before = encoder, before
 

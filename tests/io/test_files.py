@@ -252,7 +252,6 @@ def test_fuzzed_compressed_files(tmp_path):
 
 
 def _after_members(data):
-    """What is after the last whole member of gzip."""
     while data.startswith(b"\x1f\x8b"):
         member = zlib.decompressobj(31)
         member.decompress(data)
@@ -294,7 +293,6 @@ def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path):
 
 
 def refused(lock, folder, message):
-    """Check that a lock is not had."""
     with pytest.raises(ValueError, match=message), lock(folder):
         pass
 

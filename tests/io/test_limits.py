@@ -27,7 +27,6 @@ ROWS = {
 
 
 def row_of(form, size):
-    """A row of a pair that has so many bytes."""
     return ROWS[form].replace("@", "a" * (size - len(ROWS[form]) + 1))
 
 
@@ -153,8 +152,6 @@ def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(tmp_path, monke
 
 
 class Keys(encryption.KmsClient):
-    """Keys that are not wrapped."""
-
     def __init__(self, _):
         super().__init__()
 

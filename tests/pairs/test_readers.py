@@ -143,7 +143,6 @@ def _check_counts(data, rows, reading, form):
 
 
 def _check_values(data, rows, form, *, swapped):
-    """Values are those that Python's readers find."""
     if form == "csv":
         cells = [*csv.reader(io.StringIO(data.decode(), newline=""))]
         swapped = swapped or (len(cells) > len(rows) and cells[0] == ["tgt", "src"])

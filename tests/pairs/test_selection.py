@@ -69,7 +69,6 @@ OPTIONS = st.one_of(
 
 
 def by_sorting(options, pairs):
-    """The rows of each output, by sorting all of them."""
     columns = selection_columns(table(pairs), options)
     keys, rows = columns["key"].to_numpy(), np.arange(len(pairs))
     draws = mixed(keys ^ mixed(np.array([options.sample_seed], np.uint64)))

@@ -59,7 +59,6 @@ def outcomes(name, table):
 
 
 def example_of(name):
-    """The lines of a training set, and their table."""
     lines = lines_of(SETS[name])
     return lines, (tagged_table if "bigrams" in name else text_table)(lines)
 

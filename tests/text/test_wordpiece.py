@@ -22,7 +22,6 @@ SHARED = Path(__file__).parents[3] / "shared/data"
 
 
 def readers_of(vocabulary):
-    """The loops and the definition."""
     return TokenIds(vocabulary, WORDPIECE), WordPieces(vocabulary)
 
 
@@ -34,7 +33,6 @@ def minilm():
 
 
 def check(texts, tokenizer, readers):
-    """That the readers give the library's ids."""
     expected = ids_of(tokenizer, texts)
     for ids in readers:
         found = ids(pa.array(texts, pa.string()))
