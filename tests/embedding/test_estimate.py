@@ -1,6 +1,7 @@
 import gzip
 
 import pytest
+import torch
 
 from paraembed import checkpoint
 from paraembed.embedding import estimate as module
@@ -40,6 +41,7 @@ class Timed:
         return self.now
 
     def embed(self, texts, *arguments, **options):
+        assert torch.get_num_threads() == 1, "as a worker has"
         self.now += (2 if self.now == 0 else 0) + self.seconds_a_text * len(texts)
         return self.encoder.embed(texts, *arguments, **options)
 
@@ -51,7 +53,9 @@ def timed(tiny_encoder_folder, monkeypatch):
         monkeypatch.setattr(module, "time", encoder)
         return encoder
 
-    return of_speed
+    torch.set_num_threads(2)
+    yield of_speed
+    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(("rows", "batches", "is_rough"), [(9 * 1024, 9, False), (3000, 3, True)])
