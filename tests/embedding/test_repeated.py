@@ -18,12 +18,15 @@ from paraembed import checkpoint
 from paraembed.embedding import cache as caching
 from paraembed.embedding import repeated as module
 from paraembed.embedding.cache import CachedVectors, hashes_of, open_cache, trim
+from paraembed.embedding.part import LATER_COUNTS, PartReport
+from paraembed.embedding.records import Reports, read_arrow, reports_of
 from paraembed.embedding.repeated import DistinctTexts, keys_of
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, LstmConfig
 from paraembed.encoders.protocol import NO_LOCK, Embedded, NotFiniteError, no_progress
+from paraembed.io.store import open_store
 from tests.embedding.without_ray import build
 from tests.object_store import RefusedError
 
@@ -104,6 +107,19 @@ def test_an_output_counts_repeated_texts_and_truncated_rows(tiny_words, tmp_path
     assert json.loads((out / "_manifest.json").read_text()).get("n_repeated") == counts[0]
     assert all(check.ok for check in verify(out, encoder, [str(tmp_path)]))
     assert table["n_tokens"].to_pylist() == [len(text.split()) for text in texts]
+
+
+@pytest.mark.parametrize("counts", [{}, {"n_cached": 1}, {"n_further_chunks": 2, "n_repeated": 1}])
+def test_reports_have_the_later_counts_only_if_they_are_not_zero(tmp_path, counts):
+    """As files of earlier versions have none of them."""
+    store = open_store(tmp_path)
+    report = PartReport("data/part-000-000000.parquet", 3, 2, 1, 0, 0, "ab", 0.5, **counts)
+    done = Reports(store, "run")
+    done.add(report)
+    done.write()
+    table, _ = read_arrow(store, "_done/000-000000.arrow")
+    assert {*table.column_names} & {*LATER_COUNTS} == counts.keys()
+    assert [*reports_of(Reports(store, "run").read())] == [report]
 
 
 def embedded(encoder, cache, batches, *, writes=True):
