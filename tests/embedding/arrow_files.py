@@ -59,5 +59,4 @@ def sign(folder, change=lambda _: None):
 
 
 def parts_of(folder):
-    """What the manifest says of the parts."""
     return read_manifest(Folder(folder))["parts"]

@@ -43,8 +43,10 @@ def ended(work, moment=-1):
     return status == 0
 
 
-def kill_at_each_moment(begun, out, work, rows):
-    """Kill work on copies of a folder, and finish it; print the number of moments. ``rows`` are those of readers."""
+def kill_at_each_moment(begun, out, work, rows, step):
+    """Kill work on copies of a folder at every ``step``-th moment, and finish it; print the number of moments. ``rows``
+    are those of readers.
+    """
     shutil.copytree(begun, out)
     assert ended(work)
     unbroken, moment = contents(out), 0
@@ -57,12 +59,12 @@ def kill_at_each_moment(begun, out, work, rows):
         assert ended(work)
         assert contents(out) == unbroken, moment
         assert not [path for path in out.rglob("*") if ".tmp" in path.name or "next" in path.name]
-        moment += 1
+        moment += step
     assert all(check.ok for check in verify(out))
     sys.stdout.write(f"{moment}\n")
 
 
-def main(encoder, folder, uri=""):
+def main(encoder, folder, step, uri=""):
     """Print the number of moments of an append and of a compaction."""
     folder = Path(folder)
     first, second = folder / "1.csv", folder / "2.csv"
@@ -76,9 +78,9 @@ def main(encoder, folder, uri=""):
             sys.stdout.write(f"{done}\n")
             sys.stdout.flush()
         return
-    kill_at_each_moment(begun, out, lambda: build(encoder, inputs, SETTINGS, out, append=True), rows=(3, 6))
+    kill_at_each_moment(begun, out, lambda: build(encoder, inputs, SETTINGS, out, append=True), (3, 6), int(step))
     out.rename(folder / "grown")
-    kill_at_each_moment(folder / "grown", out, lambda: compact(out), rows=(6, 5))
+    kill_at_each_moment(folder / "grown", out, lambda: compact(out), (6, 5), int(step))
 
 
 def rows_of(out):

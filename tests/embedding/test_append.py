@@ -61,17 +61,15 @@ def newest(rows):
     return {key: kept[key][1:] for key in sorted(kept)}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
+    more=st.sampled_from([{}, {"chunk_tokens": 1, "chunk_by": "token"}, {"explode": True}]),
     files=st.lists(
         st.lists(st.tuples(st.sampled_from("abcdefg"), TEXTS, st.none() | st.integers(0, 30)), min_size=1),
         min_size=1,
         max_size=4,
     ),
     cuts=st.lists(st.booleans(), min_size=4, max_size=4),
-)
-@pytest.mark.parametrize(
-    "more", [{}, {"chunk_tokens": 1, "chunk_by": "token"}, {"explode": True}], ids=["rows", "chunks", "elements"]
 )
 def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
     """Whatever the order of the stamps; ids with equal stamps keep the first row, and a null one loses."""
@@ -250,10 +248,11 @@ def test_the_command_without_append_repairs_any_generation(grown, tiny_encoder_f
         build(tiny_encoder_folder, inputs[1:], BY_STAMP, grown, append=True)
 
 
-def test_a_kill_at_any_moment_is_finished_by_the_same_command(tiny_encoder_folder, tmp_path):
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_at_any_moment_is_finished_by_the_same_command(tiny_encoder_folder, tmp_path, step):
     """Of an append, and of a compaction after it; in a process that can fork."""
     script = "from tests.embedding.killed_append import main; main(*__import__('sys').argv[1:])"
-    command = [sys.executable, "-c", script, str(tiny_encoder_folder), str(tmp_path)]
+    command = [sys.executable, "-c", script, str(tiny_encoder_folder), str(tmp_path), str(step)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert min(map(int, done.stdout.split())) > 30  # moments
@@ -263,7 +262,7 @@ def test_a_kill_at_any_moment_is_finished_by_the_same_command(tiny_encoder_folde
 def test_a_kill_around_every_request_that_writes(tiny_encoder_folder, tmp_path, server):
     """The same on an object store, which has no locks and no renaming."""
     script = "from tests.embedding.killed_append import main; main(*__import__('sys').argv[1:])"
-    command = [sys.executable, "-c", script, str(tiny_encoder_folder), str(tmp_path), server.uri("out")]
+    command = [sys.executable, "-c", script, str(tiny_encoder_folder), str(tmp_path), "1", server.uri("out")]
     state = {"moment": 0, "at": 0}
 
     def hook(moment, port):

@@ -39,14 +39,13 @@ def shuffled(function, arguments):
 
 
 def write(folder, parts):
-    """Write a column of ids, a file a part; the names of the parts."""
     names = [f"part-000-{number:06d}.parquet" for number in range(len(parts))]
     for name, ids in zip(names, parts, strict=True):
         pq.write_table(pa.table({"key": ids}), folder / name, row_group_size=3)
     return names
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     parts=st.lists(st.lists(st.none() | st.integers(0, 30), max_size=9), min_size=1, max_size=7),
     kind=st.sampled_from(sorted(KINDS)),
@@ -85,7 +84,6 @@ def test_equal_ids_are_counted(parts, kind, max_hashes, max_ids, written):
 
 
 def read(path):
-    """The ids of a part, as the values that are compared."""
     return comparable(pq.read_table(path)["key"].combine_chunks()).to_pylist()
 
 

@@ -4,6 +4,7 @@ import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 FEW, MANY = 12_000, 48_000
 PROGRAM = """
@@ -35,6 +36,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_part(tmp_path):
     """Four times the rows: 74 MB more of vectors and 11 MB of text, of which none may stay; the rest is noise."""
     (tmp_path / "_reports").mkdir()

@@ -43,7 +43,6 @@ def oracle(firsts, seconds, threshold, top):
                 scored[first, second] = score
 
     def nearest(side, others):
-        """The pairs that are among the nearest of their row on a side."""
         of_rows = {}
         for pair, score in scored.items():
             of_rows.setdefault(pair[side], []).append((-score, pair[others], pair))
@@ -59,7 +58,6 @@ def oracle(firsts, seconds, threshold, top):
 
 
 def mined(comparison, folder, **sizes):
-    """The pairs that the steps find, without Ray."""
     number = len(comparison.blocks)
     found, kept = ([folder / f"{name}-{block}.npy" for block in range(number)] for name in ("pairs", "kept"))
     for block in range(number):

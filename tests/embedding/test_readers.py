@@ -24,7 +24,7 @@ BINARY = ".parquet", ".arrow", ".feather"
 PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é", "\0", "\ufeff", "x" * 30]
 
 
-@pytest.fixture(params=[150, pytest.param(fuzz.CASES, marks=[pytest.mark.fuzz, pytest.mark.timeout(1200)])])
+@pytest.fixture(params=[100, pytest.param(fuzz.CASES, marks=[pytest.mark.fuzz, pytest.mark.timeout(1200)])])
 def cases(request, tmp_path):
     """How many cases; the scanner is compiled before any time limit."""
     (tmp_path / "warm.csv").write_text('id\n"a"\n')
@@ -33,7 +33,9 @@ def cases(request, tmp_path):
 
 
 def read(path, limits, settings, block, part_rows):
-    """Every row, its number first, every rejected row, and the lines of CSV rows, as the parts of a plan give them."""
+    """Every row, its number first, every rejected row, and the lines of CSV rows or the number of texts that are not
+    UTF-8, as the parts of a plan give them.
+    """
     inputs = list_inputs([path], limits, block_bytes=block)
     columns = inputs[0].columns
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
@@ -51,7 +53,7 @@ def read(path, limits, settings, block, part_rows):
             carried = [_numbers(array).to_pylist() for array in some.carried]
             rows += zip(some.row_numbers.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
             rejected += some.rejected
-            lines += some.lines[:, 1].tolist()
+            lines += some.lines[:, 1].tolist() or [1] * some.num_replaced
     return rows, rejected, lines
 
 
@@ -119,7 +121,6 @@ def pack(data, name, draw, folder):
 
 
 def decoded(cells):
-    """Cells of a character a byte as text."""
     return [cell.encode("latin-1").decode("utf-8", "replace") for cell in cells]
 
 
@@ -210,7 +211,6 @@ def test_tsv(tmp_path, cases):
 
 
 def value(draw, depth=0):
-    """A JSON value."""
     match draw.randrange(9 if depth < 3 else 6):
         case 0:
             return None
@@ -260,11 +260,12 @@ def test_text(tmp_path, cases):
     def case(draw):
         data = "".join(draw.choices([*PIECES, "\n", "\n"], k=draw.randrange(40))).encode()
         data = fuzz.mutated(data, draw) if draw.random() < 0.6 else data
-        found, rejected, _ = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
+        found, rejected, replaced = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
         end = b"\r" if b"\r" in data and b"\n" not in data else b"\n"
         lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(end).split(end)
         assert [row[1] for row in found] == [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
         assert not rejected
+        assert len(replaced) == sum(line.decode("utf-8", "ignore").encode() != line for line in lines)
         return "read"
 
     ends = fuzz.run(case, cases)
@@ -315,10 +316,11 @@ def test_parquet_and_arrow(tmp_path, cases):
                 data[at] ^= draw.randint(1, 255)
             path.write_bytes(data if draw.random() < 0.5 else fuzz.mutated(path.read_bytes(), draw))
         keep = tuple(draw.sample([*others], draw.randrange(len(others) + 1)))
-        found, *_ = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
+        found, _, replaced = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
         body = table["body"].cast(pa.large_binary()).to_pylist()
         expected = [text if text is None else text.decode("utf-8", "replace") for text in body]
         assert damaged or [row[1] for row in found] == expected
+        assert damaged or keep or len(replaced) == sum(text is not None and b"\xff" in text for text in body)
         return "damaged" if damaged else "read"
 
     ends = fuzz.run(case, cases)

@@ -1,25 +1,30 @@
 import bz2
-import csv
 import gzip
 import io
 import json
-import re
 import zipfile
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from paraembed import checkpoint
 from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.output import Embeddings
 from paraembed.embedding.plan import inputs_identity, make_plan
 from paraembed.embedding.rows import read_part
+from paraembed.embedding.search import search
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
-from tests.embedding.without_ray import list_inputs
+from tests.embedding.without_ray import build, list_inputs
+from tests.jobs import digests
 
 
 def zipped(data):
@@ -40,11 +45,7 @@ PACKED = {
 }
 
 
-ENDS = ["\n", "\r\n", "\r"]
-
-
 def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS, **options):
-    """What the parts of a plan hold, a block at a time."""
     plan = make_plan(list_inputs(paths, limits, **options), chosen)
     found = []
     for part in plan.parts:
@@ -102,38 +103,6 @@ def test_rows_that_cannot_be_read_say_why(tmp_path, name, data, settings, kept, 
     assert sum(some.num_replaced for some in read) == data.count(b"\xe9")
 
 
-def parquet_of(values):
-    """A Parquet file whose strings were never checked to be UTF-8, as other writers may leave them."""
-    octets = pa.array(values, pa.binary())
-    strings = pa.Array.from_buffers(pa.string(), len(values), octets.buffers())
-    out = pa.BufferOutputStream()
-    pq.write_table(pa.table({"body": strings}), out)
-    return out.getvalue().to_pybytes()
-
-
-def test_rows_of_every_depth_are_kept_or_rejected(tmp_path):
-    """Python's json reads one level more than it writes."""
-    rows = [f'{{"body": "a", "k": {"[" * depth}{"]" * depth}}}\n' for depth in range(1, 1010)]
-    (tmp_path / "t.jsonl").write_text("".join(rows))
-    read = read_all([tmp_path / "t.jsonl"], Settings("body", keep=("k",)))
-    assert {reason for _, reason in rejected(read)} == {"no JSON"}
-    assert 500 < len(texts(read)) < len(rows)
-
-
-def test_lines_of_text_that_end_in_cr_alone(tmp_path):
-    """Of a file without LF in its first MiB; elsewhere CR is part of a line."""
-    for name, data, expected in (
-        ("cr.txt", b"a b\rc\r\rd", ["a b", "c", "", "d"]),
-        ("cr.txt.gz", gzip.compress(b"a b\rc\r"), ["a b", "c"]),
-        ("mixed.txt", b"a\rb\nc\r\n", ["a\rb", "c"]),
-    ):
-        (tmp_path / name).write_bytes(data)
-        for rows in (1, 100):
-            assert texts(read_all([tmp_path / name], Settings(part_rows=rows), block_bytes=2)) == expected
-    (plain,) = list_inputs([tmp_path / "mixed.txt"])
-    assert "has_cr_ends" not in plain.to_json(), "plans of other files keep their bytes"
-
-
 def test_values_of_hive_folders_decide_whether_parts_are_used_again(tmp_path):
     for lang in ("en", "de"):
         (tmp_path / lang / f"lang={lang}").mkdir(parents=True)
@@ -165,25 +134,6 @@ def test_the_names_of_hive_folders_are_columns(kind, tmp_path):
         assert of_all.keep == ("text" if kind == "txt" else "body", "year", "lang")
 
 
-@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "parquet"])
-def test_bytes_that_are_not_utf8_are_replaced_and_counted(kind, tmp_path):
-    values = [b"fine", b"caf\xe9", b"\xff\xfe\0", "\ufffd é".encode(), b"\xe2\x82", b"last"]
-    data = {
-        "txt": b"\n".join(values),
-        "jsonl": b"".join(b'{"body": "%s"}\n' % value.replace(b"\0", b"\\u0000") for value in values),
-        "csv": b"body\n" + b"\n".join(values),
-        "tsv": b"body\n" + b"\n".join(values),
-        "parquet": parquet_of(values),
-    }
-    (tmp_path / f"t.{kind}").write_bytes(data[kind])
-    column_name, kept = (None, "text") if kind == "txt" else ("body", "body")
-    for batch_size in (2, 100):
-        chosen = Settings(column_name, keep=(kept,), batch_size=batch_size)
-        read = read_all([tmp_path / f"t.{kind}"], chosen)
-        assert texts(read) == column(read, 1) == [value.decode("utf-8", "replace") for value in values]
-        assert sum(some.num_replaced for some in read) == 3
-
-
 STRAY = [
     ({10: '10,"the cat,x'}, [10]),
     ({10: '10,"the cat,x', 900: '900,the dog",x'}, [10]),
@@ -196,54 +146,21 @@ STRAY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("packed", "end", "mark"),
-    [("", "\n", ""), (".gz", "\r\n", "\ufeff"), (".zip", "\r", "\ufeff"), (".zst", "\n", "\ufeff")],
-)
-def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_path):
+@pytest.mark.parametrize(("packed", "end"), [("", "\n"), (".zip", "\r")])
+def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, tmp_path):
     for stray, bad_rows in STRAY:
         lines = [stray.get(row, f"{row},the cat {row},x") for row in range(1000)]
         lines[700] = '700,"legal, ""too""\nreally",x'
-        data = (mark + "\n".join(['"id",text,label', *lines, ""])).replace("\n", end).encode()
         path = tmp_path / f"t.csv{packed}"
-        path.write_bytes(PACKED[packed](data))
+        path.write_bytes(PACKED[packed](end.join(['\ufeff"id",text,label', *lines, ""]).replace("\n", end).encode()))
         small, large = (read_all([path], Settings("text", "id", part_rows=rows)) for rows in (150, 100_000))
         assert rejected(small) == rejected(large)
         assert [row for row, _ in rejected(small)] == bad_rows
         assert sorted(numbered(small)) == sorted(numbered(large))
         assert f'legal, "too"{end}really' in texts(small)
         assert {*column(small, 0)} >= {str(row) for row in range(1000)} - {str(row) for row in stray}
-        num_rows, num_rejected = len(column(small, 0)), len(rejected(small))
-        num_breaks = sum(int((some.lines[:, 1] - 1).sum()) for some in small)
-        assert 1 + num_rows + num_rejected + num_breaks == len(data.decode().split(end)) - 1
         first_line, num_lines = max((pair for some in large for pair in some.lines), key=lambda pair: pair[1])
         assert (num_lines, first_line) == (2, 702 + (12 in stray))
-
-
-CELLS = st.sampled_from(
-    ["", "a", " b ", 'he said 5" nails', 'x"', '"quoted"', '"', "a,b", "two\nlines", "CR\rLF\r\n", "é"]
-)
-
-
-@given(st.lists(st.lists(st.tuples(CELLS, st.booleans()), min_size=2, max_size=3), max_size=8), st.sampled_from(ENDS))
-def test_quotes_are_read_as_python_reads_them(tmp_path_factory, rows, end):
-    """Quoted cells, and unquoted ones with quotes inside."""
-    rows = [[("id", False), ("text", False), ("more", False)], *(row for row in rows if len(row) == 3)]
-    written = [
-        (
-            '"' + cell.replace('"', '""') + '"' if quoted or re.search('^"|[,\r\n]', cell) else cell
-            for cell, quoted in row
-        )
-        for row in rows
-    ]
-    path = tmp_path_factory.mktemp("csv") / "t.csv"
-    path.write_text(end.join(map(",".join, written)), newline="")
-    with path.open(newline="") as file:
-        expected = [*csv.reader(file)]
-    assert expected == [[cell for cell, _ in row] for row in rows]
-    read = read_all([path], Settings("text", "id", keep=("more",)), block_bytes=16) if rows[1:] else []
-    assert not rejected(read)
-    assert [*zip(column(read, 0), texts(read), column(read, 1), strict=True)] == [*map(tuple, expected[1:])]
 
 
 @pytest.mark.timeout(20)
@@ -278,14 +195,6 @@ def test_what_decides_the_rows_is_of_the_identity_of_an_input_if_it_is_not_the_d
     assert inputs_identity(few.inputs, few.settings) != inputs_identity(usual.inputs, usual.settings)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"csv_delimiter": ""}, {"csv_escape": '"'}, {"csv_escape": ","}, {"encoding": "hex"}]
-)
-def test_dialects_that_cannot_be_read_are_refused(wrong):
-    with pytest.raises(ValueError, match=f"`(csv_delimiter|{next(iter(wrong))})` is"):
-        TableLimits(**wrong)
-
-
 @pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,"te"xt', "", "\ufeff"])
 def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
     (tmp_path / "t.csv").write_text(f"{header}\n1,a\n2,b\n")
@@ -293,7 +202,7 @@ def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
         list_inputs([tmp_path / "t.csv"])
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
 def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(kind, tmp_path):
     some = ["a" * 20_000, None, "b" * 30_000, "short"] * 500
     values = pa.array(some, pa.string())
@@ -313,3 +222,136 @@ def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(k
             read += zip(*map(pa.Array.to_pylist, of_rows), strict=True)
     assert read == [(row, value, value, value) for row, value in enumerate(some)]
     assert most < written_out // 8, (most, written_out)
+
+
+TEXTS = ["the cat sat", "a dog", "the cat sat on the mat"]
+
+
+def embedded(encoder, tables, settings, out):
+    """The rows of the output of these tables, a file each, and their types."""
+    out.with_name("in").mkdir()
+    for name, table in tables.items():
+        pq.write_table(pa.table(table), out.with_name("in") / f"{name}.parquet")
+    build(encoder, out.with_name("in"), settings, out)
+    assert all(check.ok for check in verify(out, encoder, [str(out.with_name("in"))]))
+    before = digests(out)
+    assert build(encoder, out.with_name("in"), settings, out) == {}
+    assert digests(out) == before
+    return pq.read_table(out / "data")
+
+
+CATEGORIES = [
+    pa.array(["x", "y"]).dictionary_encode().cast(pa.dictionary(kind, pa.string())) for kind in (pa.int8(), pa.uint32())
+]
+# Of a column in both files, and its type in the output.
+COMMON = [
+    (pa.array([1, 2], pa.int32()), pa.array([3, 4]), pa.int64()),
+    (pa.array(["x", "y"]), pa.array(["x", None], pa.large_string()), pa.large_string()),
+    (pa.array(["x", "y"]), pa.array(["x", "y"], pa.string_view()), pa.string()),
+    (pa.array(["x", "y"]), pa.nulls(2), pa.string()),
+    (pa.array(["x", "y"]), None, pa.string()),
+    (*CATEGORIES, pa.string()),
+    (CATEGORIES[0], pa.array(["x", "y"]), pa.string()),
+    (CATEGORIES[0], CATEGORIES[0], CATEGORIES[0].type),
+    (pa.array([1, 2]), pa.array([1.5, None]), pa.float64()),
+    (pa.array([[1], []]), pa.array([None, [2]], pa.large_list(pa.int16())), pa.large_list(pa.int64())),
+]
+
+
+def test_columns_that_differ_between_files_get_their_common_type(tiny_encoder_folder, tmp_path, capsys):
+    a, b = {"text": TEXTS[:2]}, {"text": pa.array(TEXTS[1:], pa.large_string())}
+    for number, (first, second, _) in enumerate(COMMON):
+        a |= {f"k{number}": first}
+        b |= {} if second is None else {f"k{number}": second}
+    settings = Settings("text", keep=("all",), id_kind="file-row")
+    table = embedded(tiny_encoder_folder, {"a": a, "b": b}, settings, tmp_path / "out")
+    assert table["text"].to_pylist() == TEXTS[:2] + TEXTS[1:]
+    assert table["id"].to_pylist() == ["a.parquet:0", "a.parquet:1", "b.parquet:0", "b.parquet:1"]
+    assert not table.schema.field("id").nullable
+    said = capsys.readouterr().err
+    for number, (first, second, kind) in enumerate(COMMON):
+        assert table.schema.field(f"k{number}").type == kind
+        expected = [*first.to_pylist(), *([None, None] if second is None else second.to_pylist())]
+        assert table[f"k{number}"].to_pylist() == expected
+        is_other = second is None or (first.type != second.type and not pa.types.is_string_view(second.type))
+        assert (f"k{number} is" in said) == is_other
+
+
+# pyarrow writes lists of fixed size with a null, but cannot read them
+FIXED = pa.array([[1.0, 2.0], [3.0, 4.0], None], pa.list_(pa.float32(), 2))
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "message"),
+    [
+        (([1, 2, 3], TEXTS), {"keep": ("kept",)}, r"b\.parquet: .*'kept' is string, but int64 .*a\.parquet"),
+        (([1, 2, 2**60 + 1], [0.5, 1, 2]), {"keep": ("kept",)}, r"a\.parquet: .*'kept' is int64 .* double"),
+        (([1.0, 2.5, 3.0],), {"id_column": "kept"}, r"a\.parquet, row 2: 'kept' is 2\.5"),
+        ((FIXED,), {"keep": ("kept",)}, r"a\.parquet: column 'kept' .*Expected all lists"),
+        ((TEXTS, TEXTS), {"keep": ("txet",)}, r"a\.parquet has no column 'txet'; `keep` can"),
+    ],
+)
+def test_columns_that_are_refused_are_named_with_their_file(tiny_encoder_folder, tmp_path, columns, settings, message):
+    tables = {name: {"text": TEXTS, "kept": column} for name, column in zip("ab", columns, strict=False)}
+    with pytest.raises(ValueError, match=message):
+        embedded(tiny_encoder_folder, tables, Settings("text", **settings), tmp_path / "out")
+
+
+IDS = [
+    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([UUID(int=3).bytes, UUID(int=1).bytes] * 2, pa.binary(16))),
+    pa.array([b"0123", b"0000"] * 2, pa.binary(4)),
+    pa.array(["b", "a"] * 2).dictionary_encode(),
+    pa.array([datetime(2026, 1, 2), datetime(2025, 1, 2)] * 2),
+    pa.array([date(2026, 1, 2), date(2025, 1, 2)] * 2),
+    pa.array([Decimal(2), Decimal(1)] * 2, pa.decimal128(38, 0)),
+    pa.array([2.0, 1.0] * 2),
+    pa.array([2**64 - 1, 2**53 + 1] * 2, pa.uint64()),
+    pa.array(["b", "a"] * 2, pa.string_view()),
+]
+
+
+@pytest.mark.parametrize("ids", IDS, ids=lambda ids: str(ids.type))
+def test_ids_keep_their_type_and_equal_ones_are_counted(tiny_encoder_folder, tmp_path, ids):
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"text": [TEXTS[0]] * 4, "key": ids}), tmp_path / "in" / "a.parquet")
+    build(tiny_encoder_folder, tmp_path / "in", Settings("text", "key"), tmp_path / "out", "keep")
+    table = pq.read_table(tmp_path / "out" / "data")
+    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
+    assert table.schema.field("key").type == (pa.string() if pa.types.is_string_view(kind) else kind)
+    assert table["key"].to_pylist() == ids.to_pylist()
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["n_duplicate_ids"] == 2
+    hits = search(Embeddings(tmp_path / "out"), checkpoint.load(tiny_encoder_folder).encode(TEXTS[:1]), 4)
+    assert hits.row.tolist() == [1, 3, 0, 2], "ties are ordered by id"
+
+
+def test_texts_in_structs_lists_and_bytes(tmp_path):
+    texts = [*TEXTS, None]
+    split = [None if text is None else text.split(" ", 1) for text in texts]
+    split[1] = ["a", None, "dog"]
+    columns = {
+        "octets": pa.array([None if text is None else text.encode() for text in texts]),
+        "views": pa.array(texts, pa.string_view()),
+        "doc": [{"body": {"text": text}, "lang": "en"} for text in texts],
+        "doc.title": texts,
+        "parts": split,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    for column in ("octets", "views", "doc.body.text", "doc.title", "parts"):
+        plan = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings(column, keep=("doc.lang",)))
+        (block,) = read_part(plan.inputs, plan.parts[0], plan.settings)
+        assert [text and text.replace("  ", " ") for text in block.texts.to_pylist()] == texts
+        assert block.carried[1].to_pylist() == ["en"] * 4
+
+
+@pytest.mark.parametrize(("kind", "octets"), [(pa.list_, pa.large_binary()), (pa.large_list, pa.string())])
+def test_lists_are_texts_in_every_slice_and_their_bytes_need_not_be_utf8(tiny_encoder_folder, tmp_path, kind, octets):
+    words = [[b"the", b"cat"], None, [b"a", b"d\xffg", b"\xff"], [], [b"dog"]]
+    items = pa.array(words, kind(pa.binary() if octets == pa.string() else octets))
+    lists = type(items).from_arrays(items.offsets, items.values.view(octets), type=kind(octets), mask=items.is_null())
+    settings, out = Settings("text", keep=("number",), batch_size=2, part_rows=3), tmp_path / "out"
+    made = embedded(tiny_encoder_folder, {"a": {"text": lists, "number": range(5)}}, settings, out)
+    texts = ["the cat", "", "a d\ufffdg \ufffd", "", "dog"]
+    np.testing.assert_array_equal(
+        np.stack(made["embedding"].to_numpy()), checkpoint.load(tiny_encoder_folder).encode(texts)
+    )
+    assert json.loads((out / "_manifest.json").read_text())["n_replaced"] == 1

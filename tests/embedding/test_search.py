@@ -16,7 +16,6 @@ from paraembed.embedding import search as searching
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.search import embed_queries, query_encoder, search, table_of
 from paraembed.embedding.settings import Settings
-from paraembed.io.lines import read_text
 from tests.embedding.output_of import InMemory, cosine, encoder_of, output_of
 from tests.embedding.test_ids import shuffled
 from tests.embedding.without_ray import build
@@ -61,8 +60,7 @@ def test_the_nearest_rows_and_their_ties_are_those_of_the_oracle(case, top, grou
     assert found == oracle(queries, rows, top, ids)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
-@pytest.mark.parametrize("top", [1, 7, 100])
+@pytest.mark.parametrize(("scale", "top"), [(1.0, 1), (1e-30, 7), (1e30, 100)])
 def test_close_cosines_of_any_length_are_ranked_exactly(scale, top):
     """Rows around one direction differ by less than a product in float32 can resolve."""
     draw = np.random.default_rng(0)
@@ -90,14 +88,15 @@ ROWS = [0, 1, 4, 5, 4, None, 7, 8, 9, 1, 10, 4, 11, None, 2, 3, 0]
 
 
 def stored(out):
-    """The vectors of an output as a reader has them, scaled."""
     table = duckdb.sql(f"SELECT * FROM '{out}/data/*.parquet' ORDER BY row").to_arrow_table()
     vectors = np.array(table["embedding"].to_pylist(), np.float64)
     return vectors * np.array(table["scale"])[:, None] if "scale" in table.column_names else vectors
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("more", [{}, {"normalize": True}, {"dim": 4, "normalize": True}], ids=["raw", "unit", "dim"])
+@pytest.mark.parametrize(
+    ("dtype", "more"),
+    [("float32", {}), ("float32", {"normalize": True}), ("float16", {"dim": 4, "normalize": True}), ("int8", {})],
+)
 def test_any_dtype_length_and_number_of_dimensions(encoder, words, tmp_path, dtype, more):
     out = output_of(encoder, ROWS, tmp_path / "out", dtype=dtype, **more)
     embeddings = Embeddings(out)
@@ -115,21 +114,6 @@ def test_any_dtype_length_and_number_of_dimensions(encoder, words, tmp_path, dty
     assert all(hit["text"] == f"w{ROWS[hit['row']]}" and hit["number"] == hit["row"] for hit in rows)
     if dtype == "float32" and "dim" not in more:
         assert [hit["row"] for hit in rows[:4]] == [2, 3, 4, 11]  # w4 and its double, in input order
-
-
-@pytest.mark.parametrize("ids", [list("dbca"), [10, 3, 9, -1]], ids=["strings", "integers"])
-def test_ties_are_in_the_order_of_ids_of_the_input(encoder, tmp_path, ids):
-    """The two smallest ids of the nearest rows are in the last parts."""
-    pq.write_table(pa.table({"key": ids, "text": ["w1", "w2", "w1", "w1"]}), tmp_path / "t.parquet")
-    build(encoder, tmp_path / "t.parquet", Settings("text", "key", part_rows=1), tmp_path / "out")
-    embeddings = Embeddings(tmp_path / "out")
-    queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1", "w2"], embeddings)
-    table = table_of(embeddings, queries, search(embeddings, queries.vectors, 2))
-    assert table["key"].to_pylist() == [ids[3], ids[2], ids[1], ids[3]]
-    (tmp_path / "t.csv").write_text("key,text\na,b,c\n")  # rejected
-    build(encoder, tmp_path / "t.csv", Settings("text", "key"), tmp_path / "empty")
-    empty = Embeddings(tmp_path / "empty")
-    assert (empty.rows, len(search(empty, queries.vectors, 2).row)) == (0, 0)
 
 
 def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
@@ -206,15 +190,6 @@ def test_what_is_no_finished_output_is_rejected(encoder, tmp_path):
     vectors = embed_queries(query_encoder(embeddings, str(encoder)), ["w1"], embeddings).vectors
     with pytest.raises(FileNotFoundError, match=r"part-000-000002\.parquet is missing"):
         search(embeddings, vectors, 1)
-
-
-def test_queries_of_a_file(tmp_path):
-    path = tmp_path / "queries.txt"
-    path.write_text("a cat\n\na dog")
-    assert read_text(path) == ["a cat", "", "a dog"]
-    path.write_bytes(b"a\n\xff\n")
-    with pytest.raises(ValueError, match=r"queries\.txt, line 2: not UTF-8"):
-        read_text(path)
 
 
 def test_rows_by_number(encoder, tmp_path):

@@ -70,7 +70,6 @@ def test_parts_overlap_and_encode_in_turn(tmp_path):
 
 
 def overlaps(spans):
-    """Whether each span begins before the one before it ends."""
     ordered = sorted(spans)
     return [second[0] < first[1] for first, second in pairwise(ordered)]
 
@@ -92,26 +91,33 @@ def test_threads_of_the_job_write_the_bytes_of_one_in_order(tiny_encoder_folder,
     assert [report.name for report in others] == sorted(report.name for report in others)
 
 
+class Wrapped:
+    def __init__(self, encoder, before):
+        self._encoder, self._before = encoder, before
+
+    def __getattr__(self, name):
+        return getattr(self._encoder, name)
+
+    def embed(self, texts, *given, on_rows, **more):
+        self._before(texts.to_pylist(), on_rows)
+        return self._encoder.embed(texts, *given, on_rows=on_rows, **more)
+
+
 def test_parts_of_a_run_that_is_stopped_are_not_finished(tiny_encoder_folder, tmp_path):
-    texts, encoder, store = tmp_path / "t.txt", load(str(tiny_encoder_folder)), open_store(tmp_path / "out")
+    """The encoder encodes the first part at once, and counts rows of the others for a minute."""
+    texts, store = tmp_path / "t.txt", open_store(tmp_path / "out")
     texts.write_text("the cat sat\n" * 100 + "a dog ran home\n" * 300)
 
-    class Slow:
-        """It encodes the first part at once, and counts rows of the others for a minute."""
+    def slow(texts, on_rows):
+        for _ in range(6000 * (texts[0] != "the cat sat")):
+            time.sleep(0.01)
+            on_rows(0)
 
-        def __getattr__(self, name):
-            return getattr(encoder, name)
-
-        def embed(self, texts, *given, on_rows, **more):
-            for _ in range(6000 * (texts[0].as_py() != "the cat sat")):
-                time.sleep(0.01)
-                on_rows(0)
-            return encoder.embed(texts, *given, on_rows=on_rows, **more)
-
+    encoder = Wrapped(load(str(tiny_encoder_folder)), slow)
     plan = make_plan(list_inputs([texts]), Settings(part_rows=100))
     run = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
     with begun_run(store, run):
-        results = embed_here(Slow(), run, plan.parts, store, threads=3)
+        results = embed_here(encoder, run, plan.parts, store, threads=3)
         assert next(results).report.rows == 100
         results.close()
     assert [path.name for path in (tmp_path / "out/data").iterdir()] == [plan.parts[0].name.removeprefix("data/")]
@@ -120,19 +126,11 @@ def test_parts_of_a_run_that_is_stopped_are_not_finished(tiny_encoder_folder, tm
 def test_an_error_in_one_thread_ends_the_others_and_keeps_what_they_wrote(tiny_encoder_folder, tmp_path):
     """The text comes last but for five parts, of which the threads begin two at most."""
 
-    class Failing:
-        def __init__(self, encoder):
-            self._encoder = encoder
+    def fails(texts, _):
+        if "the dog 750" in texts:
+            raise ValueError("no vector")
 
-        def __getattr__(self, name):
-            return getattr(self._encoder, name)
-
-        def embed(self, texts, *given, **more):
-            if "the dog 750" in texts.to_pylist():
-                raise ValueError("no vector")
-            return self._encoder.embed(texts, *given, **more)
-
-    texts, encoder = tmp_path / "t.txt", Failing(load(str(tiny_encoder_folder)))
+    texts, encoder = tmp_path / "t.txt", Wrapped(load(str(tiny_encoder_folder)), fails)
     texts.write_text("".join(f"the dog {row}\n" for row in range(1000)))
     with pytest.raises(ValueError, match="no vector"):
         embedded_here(tmp_path / "out", texts, encoder, 3)

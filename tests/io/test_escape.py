@@ -14,17 +14,13 @@ from paraembed.io.escape import csv_cell, file_stem, listed, markdown, markdown_
 from paraembed.io.places import without_credentials
 from tests import fuzz
 
-
-@pytest.mark.parametrize(
-    "text", ["=1+1", "+cmd", "-x", "@sum", "\t1", "\r=1", " =1", "\n=1", "\uff1d1", "-1+cmd|' /C calc'!A0"]
-)
-def test_a_spreadsheet_takes_no_cell_for_a_formula(text):
-    assert csv_cell(text) == f"'{text}"
+FORMULAS = ["=1+1", "+cmd", "-x", "@sum", "\t1", "\r=1", " =1", "\n=1", "\uff1d1", "-1+cmd|' /C calc'!A0"]
+OTHERS = ["-0.5", "+1e-5", "-.5", "-3", "a=b", "", "'=1", -0.5, 7, None, True, "\u22125"]
 
 
-@pytest.mark.parametrize("cell", ["-0.5", "+1e-5", "-.5", "-3", "a=b", "", "'=1", -0.5, 7, None, True, "\u22125"])
-def test_numbers_and_other_cells_stay_as_they_are(cell):
-    assert csv_cell(cell) is cell
+def test_a_spreadsheet_takes_no_cell_for_a_formula_and_others_stay_as_they_are():
+    assert [csv_cell(text) for text in FORMULAS] == [f"'{text}" for text in FORMULAS]
+    assert all(csv_cell(cell) is cell for cell in OTHERS)
 
 
 @given(st.text())
@@ -47,19 +43,13 @@ def test_markdown_has_no_tag_link_code_or_second_line(text):
     assert len(markdown_row([text, "x"]).replace("\\|", "").split("|")) == 4
 
 
-def test_plain_names_stay_as_they_are():
+def test_names():
     for name in ("annotated-ppdb", "sts/2012/MSRpar", "my_encoder (2)", "mean × 100, |v|₁ of é", "100 % *"):
         assert printable(name) == markdown(name) == file_stem(name) == name
-
-
-def test_names_that_are_no_unicode_and_long_ones():
     assert printable(os.fsdecode(b"a\xff\n\x1b[2Jb")) == "a\ufffd\ufffd\ufffd[2Jb"
     long, other = file_stem("é" * 300), file_stem("é" * 300 + "x")
     assert long != other
     assert len(long.encode()) <= 200
-
-
-def test_a_list_of_many_names_is_cut():
     assert listed("abc") == "a, b, c"
     assert listed(range(45_570)).endswith("7, 8, 9 and 45,560 more")
     assert len(listed(["x" * 10**6] * 20)) < 1200
@@ -141,9 +131,8 @@ def test_fuzz_no_secret_of_a_uri_is_shown_and_the_rest_is():
     assert ends["secret"] > 0
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_holds_no_secret_stays():
+    for text in (
         "s3://bucket/a@b.gz?region=us-east-1&versionId=7",
         "https://host:8080/a@b/c?file=x&id=1&encoding=utf-8&author=me",
         "hdfs://namenode:8020/user@x/data",
@@ -152,10 +141,8 @@ def test_fuzz_no_secret_of_a_uri_is_shown_and_the_rest_is():
         "/data/what?.txt and /data/a@b.txt; margin=0.4; write to mail@example.org",
         "bos_eos_tokens is 'sideways'; --token=x is a flag",
         "1 % of 5 tokens; see http://127.0.0.1:5000/#/experiments/1",
-    ],
-)
-def test_what_holds_no_secret_stays(text):
-    assert without_credentials(text) == text
+    ):
+        assert without_credentials(text) == text
 
 
 @pytest.mark.timeout(60)  # 0.3 s; a pattern that tries every split would take hours

@@ -14,7 +14,6 @@ from paraembed.io import parquet
 from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.limits import ReadLimits, TableLimits
 from paraembed.io.lines import TOO_LONG
-from paraembed.io.parquet import chunks_of, open_parquet, read_batches
 from paraembed.pairs.formats import Reading, read_pairs
 from tests.embedding.without_ray import list_inputs
 
@@ -28,7 +27,6 @@ ROWS = {
 
 
 def row_of(form, size):
-    """A row of a pair that has so many bytes."""
     return ROWS[form].replace("@", "a" * (size - len(ROWS[form]) + 1))
 
 
@@ -74,20 +72,6 @@ def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row, tmp_p
         reasons(path, "csv", max_line_bytes=100)
 
 
-def test_a_row_of_csv_may_have_millions_of_empty_cells(tmp_path):
-    path = tmp_path / "p.csv"
-    path.write_text("b,b\nb" + "," * ((1 << 20) + 1))
-    assert reasons(path, "csv") == [None, "too many fields"]
-
-
-def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path):
-    path = tmp_path / "p.txt"
-    path.write_text((row_of("tsv", 101) + "\n") * 100)
-    with pytest.raises(ValueError, match=r"p\.txt: .*longer than `max_line_bytes`, 100 bytes"):
-        reasons(path, "auto", max_line_bytes=100)
-    assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
-
-
 def plan_and_read(path, limits, column, block_bytes=BLOCK_BYTES):
     """As a resumed run may: its plan was made with other limits on inflation."""
     (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40), block_bytes=block_bytes)
@@ -113,37 +97,18 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form, tmp_path):
                 plan_and_read(path, TableLimits(max_line_bytes=150), column)
 
 
-@pytest.mark.parametrize("last", [True, False], ids=["ended", "not ended"])
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=repr)
-@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
-@pytest.mark.parametrize("form", ["tsv", "csv"])
-def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_path):
-    path, cell = tmp_path / f"p.{form}", {"tsv": "\t", "csv": ","}[form]
-    for size in (20, 21):
-        rows = [f"{'a' * 18}{cell}b", f"{'a' * (size - 2)}{cell}b"]
-        path.write_text(mark + end.join(rows) + end * last, newline="")
-        if size == 20:
-            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
-            if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
-                assert reasons(path, form, 7, max_line_bytes=20) == [None, None]
-            continue
-        with pytest.raises(ValueError, match=rf"p.{form}, line 2: .*`max_line_bytes`, 20 bytes"):
-            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
-        if form == "csv":
-            with pytest.raises(ValueError, match=r"p\.csv, line 2: .*`max_line_bytes`, 20 bytes"):
-                reasons(path, form, 7, max_line_bytes=20)
-        elif end != "\r":
-            assert reasons(path, form, 7, max_line_bytes=20) == [None, TOO_LONG]
-
-
 def test_limits_that_cannot_be_are_said():
     for wrong, message in (
         ({"max_line_bytes": 0}, "`max_line_bytes` is 0; allowed: 1 to"),
         ({"max_line_bytes": 1 << 30}, "`max_line_bytes` is 1073741824; allowed"),
         ({"max_inflation": 0}, "`max_inflation` is 0; allowed: at least 1"),
+        ({"csv_delimiter": ""}, "`csv_delimiter` is"),
+        ({"csv_escape": '"'}, "`csv_escape` is"),
+        ({"csv_escape": ","}, "`csv_(delimiter|escape)` is"),
+        ({"encoding": "hex"}, "`encoding` is"),
     ):
         with pytest.raises(ValueError, match=message):
-            ReadLimits(**wrong)
+            TableLimits(**wrong)
 
 
 def write_bomb(path, groups, name):
@@ -163,8 +128,10 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", ["first", "my.first"])
-@pytest.mark.parametrize(("groups", "always", "what"), [(1, 3, ": row group 0 has"), (4, 6, r"bomb\.parquet has")])
+@pytest.mark.parametrize(
+    ("name", "groups", "always", "what"),
+    [("first", 1, 3, ": row group 0 has"), ("my.first", 4, 6, r"bomb\.parquet has")],
+)
 def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     place, name, groups, always, what, tmp_path, monkeypatch
 ):
@@ -185,8 +152,6 @@ def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(tmp_path, monke
 
 
 class Keys(encryption.KmsClient):
-    """Keys that are not wrapped."""
-
     def __init__(self, _):
         super().__init__()
 
@@ -205,43 +170,3 @@ def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place, tmp
     pq.write_table(pa.table({"first": ["a"], "second": ["b"]}), path, encryption_properties=properties)
     with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt"):
         PLACES[place](path, TableLimits(), "first")
-
-
-def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path):
-    path = tmp_path / "p.parquet"
-    schema = pa.schema([("first", pa.string()), ("second", pa.string())])
-    with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
-        for texts in (["a"] * 50_000, ["a" * (16 << 20)], ["a"] * 50_000, ["a"] * 50_000):
-            writer.write_table(pa.table({"first": texts, "second": ["b"] * len(texts)}, schema))
-    assert [len(block) for block in read_pairs(path)] == [50_000, 1, 65_536, 34_464]
-
-
-def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path):
-    """A writer gives a dictionary up that has 1 MiB."""
-    rows, path = 100_000, tmp_path / "p.parquet"
-    different = [f"the sentence number {number} is here" for number in range(rows)]
-    different[7] = "a" * (1 << 17)
-    pq.write_table(pa.table({"first": different, "second": ["equal"] * rows, "score": [1.0] * rows}), path)
-    most = 0
-
-    for batch in read_batches(path, ["first", "second"], 65_536, 1 << 20):
-        most = max(most, len(batch))
-    assert most == (8 << 20) // (1 << 17)
-    with open_parquet(path, ("first", "second")) as file:
-        chunks = next(chunks_of(file, range(1), ["first", "second"]))
-        reading = parquet._reading(file, 0, chunks, ("first", "second"), 65_536, 8 << 20)
-    assert reading == (512, ("second",))
-
-
-def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(tmp_path):
-    long, short = "a" * (1 << 16), "b"
-    path, rows = tmp_path / "p.parquet", [long, short, None, short] * 100
-    pq.write_table(pa.table({"first": rows, "second": rows}), path, row_group_size=150)
-    assert path.stat().st_size < 1 << 18
-    before, most = pa.total_allocated_bytes(), 0
-    refused = []
-    for block in read_pairs(path, Reading(limits=ReadLimits(max_line_bytes=1000), block_bytes=1 << 18)):
-        most = max(most, pa.total_allocated_bytes() - before)
-        refused += block.pairs.refused.to_pylist()
-    assert refused == [TOO_LONG, None, "too few fields", None] * 100
-    assert most < 4 << 20, "12 MiB written out"

@@ -1,15 +1,13 @@
-import gc
 import gzip
 import itertools
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
-from paraembed.io.lines import Lines, joined_lines, read_lines
+from paraembed.io.lines import Lines, joined_lines, read_lines, read_text
 
 # What a line may have: of a carriage return at its end nobody could tell whether it belongs to the line's end.
 LINE = (st.binary(max_size=20) | st.text(max_size=6).map(str.encode)).filter(
@@ -86,26 +84,10 @@ def test_a_file_without_lines_is_refused(tmp_path, data, message):
         list(read_lines(tmp_path / "file"))
 
 
-def test_cut_gzip_names_the_last_whole_line(tmp_path):
-    data = b"".join(b"line %d %d\n" % (number, number * 7919 % 1000) for number in range(20_000))
-    whole = gzip.compress(data)
-    path = tmp_path / "cut.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    blocks = []
-    with pytest.raises(ValueError, match=r"gzip file .* last complete line: \d+") as caught:
-        blocks.extend(read_lines(path, block_bytes=1000))  # keeps what came before the error
-    seen = sum(map(len, blocks))
-    assert seen > 1000
-    assert str(caught.value).endswith(f"last complete line: {seen}")
-
-
-def test_a_refused_file_is_closed_at_once(tmp_path):
-    path = tmp_path / "binary.txt"
-    path.write_bytes(b"text\n" * 20 + b"\0\n")
-    gc.disable()
-    try:
-        with pytest.raises(ValueError, match="is a binary file"):
-            list(read_lines(path))
-        assert str(path) not in [file.path for file in psutil.Process().open_files()]
-    finally:
-        gc.enable()
+def test_lines_of_a_text_that_is_read_at_once(tmp_path):
+    path = tmp_path / "queries.txt"
+    path.write_text("a cat\n\na dog")
+    assert read_text(path) == ["a cat", "", "a dog"]
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(ValueError, match=r"queries\.txt, line 2: not UTF-8"):
+        read_text(path)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paraembed.commands.paths import staged_places
 from paraembed.console import say
-from paraembed.io.staging import Mirror, UploadError, child, download, files_below, sibling, staged
+from paraembed.io.staging import Mirror, UploadError, download, files_below, staged
 from paraembed.signals import RunFailedError
 from tests.object_store import RefusedError, serving
 
@@ -44,13 +44,6 @@ def files(folder):
 
 def asked(server, method):
     return [line.split()[1] for line in server.asked if line.split()[0] == method and not line.split()[1].endswith("/")]
-
-
-def test_names_of_uris_keep_their_options():
-    uri = "s3://key:secret@bucket/encoder/?scheme=http&endpoint_override=127.0.0.1:1"
-    assert child(uri, "a/b") == "s3://key:secret@bucket/encoder/a/b?scheme=http&endpoint_override=127.0.0.1:1"
-    assert sibling(uri, ".training").startswith("s3://key:secret@bucket/encoder.training?scheme=http&")
-    assert child("gs://bucket/x", "") == "gs://bucket/x"
 
 
 @given(contents=st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=40), min_size=1))

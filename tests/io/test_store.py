@@ -80,18 +80,6 @@ def test_hashes_of_ids_are_computed_if_they_are_missing(tiny_encoder_folder, tmp
     assert all(check.ok for check in verify(out))
 
 
-def test_a_large_file_goes_in_pieces_and_is_there_when_the_last_one_is(server):
-    store, seen = open_store(server.uri("out")), []
-    server.hook = lambda moment, _: seen.append((moment.split()[0], "out/big" in server.objects))
-    store.write("big", lambda file: file.write(b"x" * BIG))
-    assert server.objects["out/big"] == b"x" * BIG
-    assert [moment for moment in seen if moment[0] != "HEAD"] == [
-        *[("PART", False)] * 3,
-        ("COMPLETE", False),
-        ("COMPLETE", True),
-    ]
-
-
 @pytest.mark.parametrize("how", ["break", "refused part", "refused end"])
 def test_no_half_of_a_file_appears_if_its_writing_fails(server, how):
     """pyarrow's own ``with`` would commit what was written until an error."""
@@ -234,24 +222,6 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
         reports = Reports(open_store(uri), run.tokenizer)
         keep_finished(open_store(uri), run, reports, listed)
         assert [report.name for report in reports] == names
-
-
-def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, texts, tiny_encoder_folder):
-    uri, whole = server.uri("out"), {}
-
-    def hook(moment, port):  # of the same size, when the last part has been written
-        if moment == f"PUT out/{PARTS[2]} done":
-            whole.update(server.objects)
-            server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"
-
-    server.hook = hook
-    with pytest.raises(ValueError, match=rf"{PARTS[1]} in s3://bucket/out\S+ was removed or changed"):
-        build(tiny_encoder_folder, texts, SETTINGS, uri)
-    assert "out/_SUCCESS" not in server.objects
-    server.hook = lambda *_: None
-    assert list(build(tiny_encoder_folder, texts, SETTINGS, uri)) == [PARTS[1]]
-    assert whole[f"out/{PARTS[1]}"] == server.objects[f"out/{PARTS[1]}"]
-    assert all(check.ok for check in verify(uri))
 
 
 def test_places(tmp_path):

@@ -1,19 +1,14 @@
-"""Formats of pair files beyond PPDB; first rows that look like headers; compression; addresses; anything else."""
+"""Formats of pair files beyond PPDB: rows, headers, compression, addresses, and which labels are kept."""
 
-import csv
 import gzip
-import io
 import json
 import random
 import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import ReadLimits
@@ -21,8 +16,9 @@ from paraembed.io.places import name_of, size_of
 from paraembed.pairs import parse
 from paraembed.pairs.columns import looks_like_header
 from paraembed.pairs.formats import Reading, read_pairs, sources_of
-from paraembed.pairs.sample import write_sample
+from paraembed.pairs.parse import parse_source, reading_of
 from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.source_parts import read_heads
 from tests.embedding.test_rows import PACKED
 
 
@@ -37,9 +33,6 @@ def rows_of(source, more=(), **options):
     return rows
 
 
-TEXTS = st.text(st.sampled_from("ab\u00e9\u00fc \\\";,|'"), min_size=1, max_size=9).filter(
-    lambda text: text.strip("\\") == text.strip()
-)
 COLUMNS = ("score", "relation", "first_tree", "second_tree")
 FILES = [json.loads(line) for line in Path(__file__).with_name("files.jsonl").read_text().splitlines()]
 
@@ -61,35 +54,6 @@ def test_files_of_pairs(tmp_path, case):
         assert [list(row[: len(case["rows"][0])]) for row in found] == case["rows"]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "dialect"),
-    [
-        ("cp1252", {"csv_delimiter": ";"}),
-        ("utf-16", {"csv_delimiter": "\\t", "csv_escape": "\\"}),
-        ("utf8", {"csv_escape": "\\", "csv_skip_blanks": True}),
-    ],
-)
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1), st.sampled_from([40, 1 << 20]))
-def test_csv_of_every_dialect_has_the_pairs_of_plain_csv(encoding, dialect, pairs, block_bytes):
-    limits = ReadLimits(encoding=encoding, **dialect)
-    with TemporaryDirectory() as folder:
-        plain, other = Path(folder, "plain.csv"), Path(folder, "other.csv.gz")
-        for path, options in (
-            (plain, {}),
-            (other, {"delimiter": limits.delimiter or ",", "escapechar": limits.csv_escape or None}),
-        ):
-            text = io.StringIO(newline="")
-            options |= {"quoting": csv.QUOTE_ALL, "doublequote": not options.get("escapechar")}
-            csv.writer(text, **options).writerows([("source", "target"), *pairs])
-            if limits.csv_skip_blanks and path == other:
-                text = io.StringIO(re.sub('(?m)^"', '  "', text.getvalue()))
-            octets = text.getvalue().encode("utf-8" if path == plain else encoding)
-            path.write_bytes(octets if path == plain else gzip.compress(octets))
-        expected = rows_of(plain)
-        assert rows_of(other, limits=limits, block_bytes=block_bytes) == expected
-        assert [row[1:] for row in expected] == pairs
-
-
 def test_the_dialect_of_csv_is_suggested_and_refused_for_other_files(tmp_path):
     for row in ("a dog;the dog", 'a dog, "small";the dog'):  # with commas, its quotes are wrong
         (tmp_path / "semicolon.csv").write_text(f"source;target\na cat;the cat\n{row}\n")
@@ -106,15 +70,6 @@ def test_the_dialect_of_csv_is_suggested_and_refused_for_other_files(tmp_path):
     pq.write_table(pa.table({"source": ["a"], "target": ["b"]}), tmp_path / "p.parquet")
     with pytest.raises(ValueError, match="is parquet, for which `encoding`"):
         rows_of(tmp_path / "p.parquet", limits=ReadLimits(encoding="latin-1"))
-
-
-def test_rows_of_a_word_list_have_their_line_and_their_rank(tmp_path):
-    (tmp_path / "words.txt").write_bytes(b"fawn crawl\nset  put\tlay place \n\nalone\n\xff x\nhero h\xc3\xa9ros\n")
-    report = parse.parse_source(tmp_path / "words.txt", "w", ShardSettings(format="words"), tmp_path / "w.parquet")
-    assert [(one["line"], one["reason"]) for one in report.sample] == [
-        (3, "empty line"), (4, "too few fields"), (5, "invalid UTF-8"),
-    ]  # fmt: skip
-    assert pq.read_table(tmp_path / "w.parquet")["rank"].to_pylist() == [0, 1, 2, 3, 7]
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
@@ -139,7 +94,7 @@ def test_aligned_files(tmp_path, block):
 TEXT = b"".join(b"one %d\tuno %d\n" % (number, number) for number in range(5000))
 
 
-@pytest.mark.parametrize("zip_", PACKED.values(), ids=PACKED)
+@pytest.mark.parametrize("zip_", [PACKED[""], PACKED[".gz"], PACKED[".zip"]])
 def test_compression_by_the_first_bytes_and_addresses(tmp_path, server, zip_):
     path, uri = tmp_path / "no-suffix", server.uri("no-suffix")
     server.objects["no-suffix"] = zip_(TEXT)
@@ -155,30 +110,6 @@ def test_compression_by_the_first_bytes_and_addresses(tmp_path, server, zip_):
             rows_of(path)
 
 
-def test_places_that_lead_nowhere(tmp_path, server):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for place, message in (
-        ("ftp://x/y", "is not a supported URI"),
-        ("file:///none/x.tsv", "does not exist"),
-        (server.uri("nothing.gz"), "does not exist; check the path"),
-        (tmp_path / "loop", "loop does not exist"),
-    ):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            rows_of(place)
-
-
-LINE = b"[NP] ||| a ||| b ||| x=1 ||| 0-0"
-
-
-def test_a_long_line_is_one_row(tmp_path):
-    long = b"[NP] ||| a ||| " + b"b " * (1 << 20)
-    (tmp_path / "p").write_bytes(b"\n".join([LINE, long, long[: 1 << 19] + b" ||| y=1", b""]))
-    options = {"limits": ReadLimits(max_line_bytes=1 << 20), "block_bytes": 1 << 16}
-    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet", **options)
-    assert (report.read, report.parsed, report.refused) == (3, 2, {"longer than --max-line-bytes": 1})
-    assert json.dumps(report.sample).count("[NP]") == 1
-
-
 def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
     cells = pa.array([b"a", b"\xff\xfe", b"b", None], pa.binary())
     as_strings = pa.Array.from_buffers(pa.string(), 4, cells.buffers())
@@ -192,24 +123,6 @@ def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
     assert [row["text"] for row in report.sample] == ["��\ty", "\tw"]
 
 
-def test_of_many_columns_some_are_named(tmp_path):
-    names = [f"column{number}" for number in range(5000)]
-    pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")
-    (tmp_path / "p.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")))
-    (tmp_path / "p.tsv").write_text("\t".join(["source", *["id"] * 5000]) + "\n")
-    (tmp_path / "q.tsv").write_text("\t".join(names) + "\nx" + "\t1" * 4999)
-    for name in ("p", "p.jsonl", "p.tsv", "q.tsv"):
-        with pytest.raises(ValueError, match=r" and [45],99\d more") as raised:
-            rows_of(tmp_path / name)
-        assert len(str(raised.value)) < 800
-
-
-def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path):
-    long = "x " * (1 << 20)
-    (tmp_path / "p.csv").write_text(f"{long},b\n")
-    assert rows_of(tmp_path / "p.csv") == [(None, long, "b")]
-
-
 TRAIN = Path(__file__).parents[3] / "shared" / "data" / "train"
 FIRST_ROWS = [json.loads(line) for line in Path(__file__).with_name("first_rows.jsonl").read_text().splitlines()]
 
@@ -219,26 +132,12 @@ def test_first_rows_that_are_headers_and_those_that_are_pairs(is_header, first, 
     assert looks_like_header(first, rows) == is_header
 
 
-@pytest.fixture(params=["generated", "published"])
-def pair_files(request, tmp_path):
-    """Files of pairs: the published ones, or generated ones of phrases, sentences and scored sentences."""
-    if request.param == "published":
-        if not TRAIN.is_dir():
-            pytest.skip("no real pair data here")
-        return sorted(TRAIN.glob("*/*.gz"))
-    files = write_sample(tmp_path / "sample", lines=1_000, sentences=0, test_pairs=1_000, pairs=1_000)
-    with gzip.open(files.ppdb_2, "rt", encoding="utf-8") as file:
-        phrases = "".join("\t".join(line.split(" ||| ")[1:3]) + "\n" for line in file)
-    _, _, scored = files.test_pairs.read_text().partition("\n")
-    for name, text in (("phrases", phrases), ("sentences", files.pairs.read_text()), ("scored", scored)):
-        (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress(text.encode()))
-    return sorted(tmp_path.glob("*.gz"))
-
-
-def test_rows_of_pair_files_are_pairs(pair_files):
+@pytest.mark.slow
+@pytest.mark.skipif(not TRAIN.is_dir(), reason="no real pair data here")
+def test_rows_of_pair_files_are_pairs():
     draw = random.Random(1)
     refused = tried = 0
-    for path in pair_files:
+    for path in sorted(TRAIN.glob("*/*.gz")):
         separator = "\t" if ".tsv" in path.name else " "
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
             rows = [line.split(separator)[:2] for line, _ in zip(file, range(5_000), strict=False)]
@@ -246,14 +145,42 @@ def test_rows_of_pair_files_are_pairs(pair_files):
         if len(rows) < 100 or ("wikisplit" in path.name and separator == " "):
             continue
         assert not looks_like_header(rows[0], rows[1:101]), path
-        for _ in range(50 if len(pair_files) > 3 else 350):
+        for _ in range(50):
             tried += 1
             refused += looks_like_header(draw.choice(rows), draw.sample(rows, 100))
     assert tried > 1000
     assert refused <= tried // 1000
 
 
-def test_columns_that_flags_name_are_shown_with_what_the_first_row_has(tmp_path):
-    (tmp_path / "p.tsv").write_text("id\tbody\n1\ta b\n")
-    block = next(read_pairs(tmp_path / "p.tsv", Reading(columns=("second", "first"))))
-    assert block.columns == {"second": "'id'", "first": "'body'"}
+CASES = [json.loads(line) for line in Path(__file__).with_name("labels.jsonl").read_text().splitlines()]
+
+
+def report_of(path, **options):
+    settings = ShardSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in options.items()})
+    (head,) = read_heads([path], reading_of(settings))
+    out = path.with_name("parsed.parquet")
+    return parse_source(path, "p", settings, out, is_labeled=head.is_labeled, block_bytes=200)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_rows_of_other_labels_are_rejected_and_counted(tmp_path, case):
+    (tmp_path / case["file"]).write_text(case["text"], encoding="utf-8")
+    report = report_of(tmp_path / case["file"], **case.get("options", {}))
+    assert (report.labels, report.refused) == (case["kept"], case["rejected"])
+    assert report.parsed + sum(report.refused.values()) == report.read
+    relations = pq.read_table(tmp_path / "parsed.parquet")["relation"].to_pylist()
+    assert not report.labels or {relation for relation in relations if relation} == {*report.labels}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("premise\thypothesis\tlabel\na\tb\t0\nc\td\t2\ne\tf\t1\n", "'label' has the labels 0, 1, 2;"),
+        ("id\tsentence1\tsentence2\tlabel\n1\ta\tb\t1\n2\tc\td\t3.8\n", "'label' has the labels 1, 3.8;"),
+        ("[X] ||| a ||| b ||| PPDB2.0Score=1 ||| 0-0 ||| Equivalent\n", "entailment has the labels Equivalent;"),
+    ],
+)
+def test_an_unknown_label_is_an_error(tmp_path, text, message):
+    (tmp_path / "p.tsv").write_text(text)
+    with pytest.raises(ValueError, match=f"{message} .*`keep_labels`"):
+        report_of(tmp_path / "p.tsv")

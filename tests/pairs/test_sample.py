@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import logging
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 import pytest
 
 import paraembed
-from paraembed.commands import sample
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.suites import KNOWN_FILES, SUITES, read_suites
+from paraembed.evaluation.suites import SUITES, read_suites
 from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 from paraembed.supervised.readers import DATA_SETS, read_task
+from tests.jobs import run_named
 
 # Of 2.0 copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment
 # features, and may lack the two that OPTIONAL names. Of 1.0 as lines of ppdb-1.0-s-all, which is not here, have them.
@@ -26,7 +25,7 @@ FEATURES_1, FEATURES_2 = json.loads(Path(__file__).with_name("ppdb_original.json
 OPTIONAL = {"TargetComplexity", "TargetFormality"}
 RELATIONS = {"Equivalence", "ForwardEntailment", "ReverseEntailment", "Independent", "OtherRelated", "Exclusion"}
 
-LINES = BLOCK_LINES + 3_616  # 20,000: more than one block
+LINES = BLOCK_LINES + 616  # more than one block
 
 # Words that templates and phrases share and that belong to no concept.
 FUNCTION_WORDS = re.findall(
@@ -74,7 +73,7 @@ def test_rows(files):
 
 
 def test_equal_seeds_give_equal_bytes(tmp_path):
-    options = {"lines": 300, "sentences": 50, "test_pairs": 20, "pairs": 50, "ppdb_version": "2.0", "suites": True}
+    options = {"lines": 30, "sentences": 5, "test_pairs": 20, "pairs": 5, "ppdb_version": "2.0", "suites": True}
     first, same, other = (
         digests(write_sample(tmp_path / name, seed=seed, **options)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
@@ -85,7 +84,7 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2):
+def test_lines_have_the_fields_and_features_of_the_original(files, lines_2):
     assert len(lines_2) == LINES
     assert {len(fields) for fields in lines_2} == {6}
     orders = Counter(
@@ -100,12 +99,9 @@ def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2):
     scores = [float(fields[3].split(" ")[0].partition("=")[2]) for fields in lines_2]
     assert scores == sorted(scores, reverse=True)
     assert any("MVLSASim=NA" in fields[3] for fields in lines_2[:100])
-
-
-def test_lines_of_1_have_five_fields_and_the_same_pairs(files, lines_2):
     lines_1 = read(files.ppdb_1)
     assert {len(fields) for fields in lines_1} == {5}
-    assert {tuple(re.sub(r"=\S+", "", fields[3]).split(" ")) for fields in lines_1} == {tuple(FEATURES_1)}
+    assert {tuple(re.sub(r"=\S+", "", fields[3]).split(" ")) for fields in lines_1[:2000]} == {tuple(FEATURES_1)}
     assert [fields[:3] for fields in lines_1] == [fields[:3] for fields in lines_2]
 
 
@@ -142,55 +138,6 @@ def test_no_test_combination_occurs_in_training(files, lines_2, test_rows):
     assert not seen & held_out
 
 
-def test_scores_follow_the_meaning(test_rows):
-    for score, one, other in test_rows:
-        same = concepts_of(one) == concepts_of(other)
-        assert 0 <= score <= 5
-        assert (score == 5) == same
-        assert (score > 0) == bool(concepts_of(one) & concepts_of(other))
-    spread = Counter(round(score) for score, _, _ in test_rows)
-    assert all(spread[score] > 30 for score in range(6))
-
-
-def cosine(one, other):
-    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
-
-
-def test_every_token_has_a_vector_and_they_score_far_below_an_oracle(files, lines_2, test_rows):
-    with gzip.open(files.vectors, "rt", encoding="utf-8") as file:
-        words = {word: np.array(values, dtype=float) for word, *values in (line.split(" ") for line in file)}
-    texts = [text for fields in lines_2 for text in fields[1:3]] + [text for _, *pair in test_rows for text in pair]
-    texts += re.sub("[.,]", " \\g<0> ", files.sentences.read_text(encoding="utf-8").lower()).split()
-    assert {token for text in texts for token in text.split()} <= words.keys()
-    meanings = np.random.default_rng(0).standard_normal((len(CONCEPTS), 100))
-
-    def untrained(text):
-        return np.mean([words[token] for token in text.split()], axis=0)
-
-    def oracle(text):
-        return np.mean(meanings[list(concepts_of(text))], axis=0)
-
-    gold = [score for score, _, _ in test_rows]
-    pearson = {
-        encode.__name__: np.corrcoef(gold, [cosine(encode(one), encode(other)) for _, one, other in test_rows])[0, 1]
-        for encode in (untrained, oracle)
-    }
-    assert pearson["untrained"] < 0.4, pearson
-    assert pearson["oracle"] > 0.8, pearson
-
-
-@pytest.fixture
-def command(monkeypatch):
-    """Run ``paraembed sample`` with a command line; a job sets the handlers of the process."""
-    monkeypatch.setattr(logging.getLogger(), "handlers", logging.getLogger().handlers[:])
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["paraembed sample", *map(str, arguments)])
-        return sample.command()
-
-    return run
-
-
 FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
 
 
@@ -204,42 +151,19 @@ FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
         ("thesis.tex", FEW, "is a file; give the path of a folder"),
     ],
 )
-def test_what_is_refused_takes_one_line_and_changes_nothing(command, tmp_path, capsys, out, flags, told):
+def test_what_is_refused_takes_one_line_and_changes_nothing(tmp_path, capsys, out, flags, told):
     (tmp_path / "thesis.tex").write_text("mine")
-    assert command("--out", tmp_path / out, *flags, "--quiet") != 0
+    assert run_named("sample", "--out", tmp_path / out, *flags, "--quiet") != 0
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 
-def test_a_sample_is_replaced_and_the_command_names_the_next_step(command, tmp_path, capsys):
-    given = "--out", tmp_path, *FEW, "--ppdb-version", "2.0"
-    assert command(*given, "--quiet") == 0
-    assert capsys.readouterr() == ("", "")
-    assert command(*given, "--json") == 0
-    out, printed = capsys.readouterr()
-    assert "next: paraembed shard" in printed
-    last = json.loads(out.splitlines()[-1])
-    assert (last["written"], last["lines"], last["sentences"]) == ([str(tmp_path)], 20, 0)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"
-    }  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def suites(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     return write_sample(folder, lines=20, sentences=0, test_pairs=0, ppdb_version="2.0", suites=True).suites
-
-
-def test_generated_suites_have_the_files_of_the_published_ones_and_say_what_they_are(suites):
-    files = {path.relative_to(suites).as_posix() for path in suites.rglob("*") if path.is_file()}
-    sts = {f"sts/{year}/generated.tsv" for year in range(2012, 2017)}
-    assert files == {name for name in KNOWN_FILES if not name.startswith("sts/")} | sts | {"GENERATED.md"}
-    page = (Path(__file__).parents[2] / "docs/evaluate.md").read_text()
-    assert not [name for name in files - sts - {"GENERATED.md"} if Path(name).name not in page]
-    assert "not the published data sets" in (suites / "GENERATED.md").read_text()
 
 
 def test_generated_suites_are_read_and_their_scores_follow_the_meaning(suites):

@@ -1,7 +1,6 @@
 import gzip
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.selection import read_columns, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
-from paraembed.pairs.source_parts import SourcePart, batch_parts, load_report, save_report
+from paraembed.pairs.source_parts import load_report, save_report
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
 from tests.jobs import digests
@@ -58,7 +57,7 @@ def oracle(sources):
     sources=SOURCES,
     per_shard=st.integers(1, 20),
     group=st.integers(1, 10),
-    partitions=st.integers(1, 3),
+    partitions=st.integers(1, 7),
     collide=st.booleans(),
 )
 def test_shards_hold_each_unordered_pair_once_in_order(
@@ -66,18 +65,21 @@ def test_shards_hold_each_unordered_pair_once_in_order(
 ):
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "_MOST_BUCKETS", 3)
         if collide:  # equal keys for pairs that are not equal
             patch.setattr(duplicates, "pair_keys", lambda table: pair_keys(table) % np.uint64(3))
         parsed, reports = make(folder, sources, partitions, rows_per_group=group)
         by_partition = [parse.partitions_of(path) for path in parsed]
         stays = {number: np.ones(report.parsed, bool) for number, report in enumerate(reports)}
-        for partition in range(partitions):
-            for number, row in zip(*find_repeats(by_partition, partition, partitions), strict=True):
+        for bucket in range(duplicates.num_buckets(partitions)):
+            found = find_repeats(by_partition, bucket, partitions, (), folder / "spill")
+            for number, row in zip(*found, strict=True):
                 assert stays[number][row]
                 stays[number][row] = False
         plans = shards.plan_shards(reports, list(stays.values()), per_shard)
         entries = [shards.write_shard(plan, parsed, stays, folder, folder / plan.name[:-8]) for plan in plans]
     tables = [pq.read_table(folder / entry["name"]) for entry in entries]
+    assert not (folder / "spill").exists()
     rows = [(row["first"], row["second"], row["rank"], row["source"]) for table in tables for row in table.to_pylist()]
     assert rows == oracle(sources)
     sizes = [entry["rows"] for entry in entries]
@@ -185,18 +187,6 @@ def test_files_and_report_do_not_depend_on_threads_and_joined_blocks(tmp_path, m
     assert parsed("as-read", 1) == expected
 
 
-def test_small_parts_share_a_task_and_large_ones_have_threads():
-    spans = ("a", None), ("b", (0, 9)), ("b", (9, 10))
-    parts = [SourcePart(Path("x"), name, span, Path("p")) for name, span in spans]
-    assert batch_parts(parts, {"a": 90, "b": 10}, 8) == [([0], 8), ([1], 1), ([2], 1)]
-    assert batch_parts(parts, {"a": 90, "b": 10}, 2) == [([0], 2), ([1, 2], 1)]
-    assert batch_parts(parts[:1] * 4, {"a": 90}, 2) == [([number], 1) for number in range(4)]
-    assert batch_parts(parts[:1] * 1000, {"a": 90}, 2) == [
-        ([*range(start, start + 125)], 1) for start in range(0, 1000, 125)
-    ]
-    assert batch_parts(parts[:1] * 3, {"a": 8 << 20}, 1) == [([number], 1) for number in range(3)]
-
-
 CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
 
 
@@ -216,57 +206,6 @@ def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path):
     (parsed,), _ = make(tmp_path, [[("a b c", "d e f")]])
     write_columns(parsed, np.ones(1, bool), options, tmp_path / "row")
     assert [len(table) for table in read_columns([tmp_path / "empty", tmp_path / "row"])] == [1]
-
-
-def pairs(rows, seed):
-    texts = np.random.default_rng(seed).integers(0, 60, (2, rows)).astype(str)
-    return pa.table({"first": texts[0], "second": texts[1], "rank": np.arange(rows)})
-
-
-@pytest.mark.parametrize("partitions", [5, 200])
-def test_buckets_of_several_partitions(tmp_path, partitions):
-    tables = [pairs(3000, seed) for seed in range(3)]
-    files = [tmp_path / f"{number}.arrow" for number in range(3)]
-    for path, table in zip(files, tables, strict=True):
-        with path.open("wb") as file, duplicates.partition_writer(file, partitions) as write:
-            for start in range(0, len(table), 700):
-                write(table.slice(start, 700))
-    best = {}
-    all_rows = [(rank, number) for number in range(3) for rank in range(3000)]
-    texts = [[*zip(table["first"].to_pylist(), table["second"].to_pylist(), strict=True)] for table in tables]
-    pair_of = {(rank, number): frozenset(texts[number][rank]) for rank, number in all_rows}
-    for place in sorted(all_rows):
-        best.setdefault(pair_of[place], place)
-    dropped = [
-        (int(rank), int(number))
-        for bucket in range(duplicates.num_buckets(partitions))
-        for number, rank in zip(*find_repeats(files, bucket, partitions, (), tmp_path / "spill"), strict=True)
-    ]
-    assert sorted(dropped) == sorted(place for place in all_rows if best[pair_of[place]] != place)
-    assert len({*dropped}) == len(dropped)
-    assert not (tmp_path / "spill").exists()
-
-
-@pytest.mark.parametrize("partitions", [100, 10_000])
-def test_batches_are_as_many_as_the_rows_ask_for(tmp_path, partitions):
-    """Not row groups times partitions: of 300,000 rows and 1,000 partitions that would be 75,000."""
-    with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as write:
-        for seed in range(75):
-            write(pairs(4000, seed))
-    with pa.ipc.open_file(tmp_path / "x") as reader:
-        assert reader.num_record_batches <= 2 * 64
-    assert duplicates.num_buckets(partitions) == 64
-
-
-def test_the_footer_of_a_parsed_file_is_read_once(tmp_path):
-    words = [chr(97 + row % 26) * (1 + row // 26) for row in range(400)]
-    parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]], rows_per_group=5)
-    plans = shards.plan_shards(reports, [np.ones(reports[0].parsed, bool)], 10)
-    shards._footer.cache_clear()
-    for plan in plans:
-        shards.write_shard(plan, parsed, {0: np.ones(reports[0].parsed, bool)}, tmp_path, tmp_path / f"{plan.name}.x")
-    assert len(plans) == 40
-    assert shards._footer.cache_info().misses == 1
 
 
 TEXT = st.lists(st.sampled_from(["a", "bc", "é", "3"]), min_size=1, max_size=12).map(" ".join)

@@ -9,8 +9,6 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paraembed.pairs.filters import ONE_EDIT_APART, effective_size
 from paraembed.pairs.settings import FilterOptions, SetName
@@ -61,7 +59,6 @@ def outcomes(name, table):
 
 
 def example_of(name):
-    """The lines of a training set, and their table."""
     lines = lines_of(SETS[name])
     return lines, (tagged_table if "bigrams" in name else text_table)(lines)
 
@@ -70,6 +67,7 @@ def example_of(name):
 def test_a_training_set_takes_these_lines(name):
     lines, table = example_of(name)
     assert 20 <= len(lines) <= 40
+    table = pa.concat_tables([table[:1], table]).combine_chunks()[1:]  # whose offsets do not begin at 0
     for (*_, what), (first, second, reason) in zip(lines, outcomes(name, table), strict=True):
         kept = f"{first} = {second}" if "bigrams" in name else "kept"
         assert what.rstrip(" 3456") == (kept if reason == "kept" else reason)
@@ -100,19 +98,6 @@ def test_limits_come_before_the_rules_of_the_set():
         ),
     ):
         assert ", ".join(rule.reason for rule in row_rules(FilterOptions(**options)).filters) == reasons
-
-
-@given(data=st.data())
-def test_outcomes_do_not_depend_on_blocks(data):
-    name = data.draw(st.sampled_from(get_args(SetName)))
-    lines, table = example_of(name)
-    table = table.take(data.draw(st.permutations(range(len(lines)))))
-    cut = data.draw(st.integers(0, len(lines)))
-    rules = row_rules(options_for(name), pa.array(VOCABULARY))
-    whole, reasons = judge_rows(table, rules)
-    parts = [judge_rows(part, rules) for part in (table.slice(0, cut), table.slice(cut))]
-    assert pa.concat_tables([part for part, _ in parts]).to_pylist() == whole.to_pylist()
-    assert [reason for _, part in parts for reason in part.to_pylist()] == reasons.to_pylist()
 
 
 def test_bigrams_have_no_trees_and_other_rows_keep_their_texts():

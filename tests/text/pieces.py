@@ -35,12 +35,10 @@ def small(words):
 
 
 def ids_of(tokenizer, texts):
-    """The library's ids of each text."""
     return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def rows_of(ragged):
-    """The ids of each packed text."""
     return [ragged.ids[start:end].tolist() for start, end in pairwise(ragged.offsets)]
 
 

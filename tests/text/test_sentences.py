@@ -82,6 +82,7 @@ def test_chunks_are_full_and_begin_with_the_end_of_the_one_before(texts, limit, 
             assert first == end or not breaks[first + 1 : last].any() or not breaks[end]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BROWN.is_file(), reason="no real texts on this machine")
 def test_sentence_ends_of_brown_are_as_exact_as_documented():
     """Boundary F1 of ``docs/chunks.md``, on each fifth of its documents."""

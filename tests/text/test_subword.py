@@ -38,7 +38,6 @@ NOT_UTF8 = pa.array([b"a\xe2"]).view(pa.string())
 
 
 def of_kind(kind):
-    """The library's object, and the tokenizer and vocabulary made from it."""
     library = subword_tokenizer(kind)
     tokenizer = without_ends(library.to_str().encode())
     return library, tokenizer, vocabulary_of(tokenizer)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra import uncased
-from paraembed.text import WORDPIECE, check_tokenizer, scan_pieces, tokens
+from paraembed.text import WORDPIECE, tokens
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.text.wordpiece import WordPieces, occurring, uncased_vocabulary
@@ -22,7 +22,6 @@ SHARED = Path(__file__).parents[3] / "shared/data"
 
 
 def readers_of(vocabulary):
-    """The loops and the definition."""
     return TokenIds(vocabulary, WORDPIECE), WordPieces(vocabulary)
 
 
@@ -34,7 +33,6 @@ def minilm():
 
 
 def check(texts, tokenizer, readers):
-    """That the readers give the library's ids."""
     expected = ids_of(tokenizer, texts)
     for ids in readers:
         found = ids(pa.array(texts, pa.string()))
@@ -120,14 +118,6 @@ def test_the_table_is_that_of_the_library(tmp_path):
             np.testing.assert_array_equal(made[name], kept[name])
 
 
-def test_the_loops_are_compiled_once_for_all_texts():
-    for vocabulary in (pa.array(["a", UNKNOWN, "##b"]), pa.array(["a", UNKNOWN])):
-        for texts in (["ab", None, "c"], [], ["\u1b44\U0001e944\u1b44"]):
-            for kind in (pa.string(), pa.large_string()):
-                TokenIds(vocabulary, WORDPIECE)(pa.array(texts, kind))
-    assert len(scan_pieces.scan_pieces.machine_code.signatures) == 1
-
-
 def test_nulls_slices_and_invalid_texts():
     ids = TokenIds(pa.array(["[CLS]", UNKNOWN, "un", "##do"]), WORDPIECE)
     texts = pa.array(["x", "undo [CLS]", None, "", "Ündo[UNK] un"]).slice(1)
@@ -158,9 +148,3 @@ def test_other_tokenizers_are_refused(change, message):
     contents[part] = {**(contents[part] or {}), name: value} if name else value
     with pytest.raises(ValueError, match=message):
         uncased_vocabulary(contents)
-
-
-def test_only_encoders_divide_words():
-    check_tokenizer(WORDPIECE, of_encoder=True)
-    with pytest.raises(ValueError, match="'wordpiece'; allowed: ptb-v1, space"):
-        check_tokenizer(WORDPIECE)
