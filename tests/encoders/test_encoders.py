@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 from dataclasses import FrozenInstanceError, fields
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -72,20 +73,7 @@ def wide_words():
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        *(config() for config in ENCODERS.values()),
-        configs.RnnConfig(activation="relu"),
-        configs.LstmConfig(output_gate=False),
-        configs.LstmConfig(peepholes=False),
-        configs.BiLstmConfig(combine="tanh"),
-        configs.BiLstmAvgConfig(combine="tanh"),
-        configs.Gran5Config(state="last"),
-        configs.GranNoGateConfig(activation="relu"),
-        configs.BiGranConfig(combine="tanh"),
-        configs.DanConfig(layers=4),
-    ],
-    ids=repr,
+    "config", [*(config() for config in ENCODERS.values()), configs.Gran5Config(state="last")], ids=repr
 )
 def test_vectors_depend_on_neither_batch_nor_order(config, wide_words):
     encoder = Encoder(config, wide_words, "space", seed=1)
@@ -136,8 +124,10 @@ def test_few_tokens_at_once_give_the_same(encoder, monkeypatch):
     np.testing.assert_array_equal(parts.num_tokens, whole.num_tokens)
 
 
-@pytest.mark.parametrize("which", ["start", "end", "both"])
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [*((name, "both") for name in ENCODERS), *product(("avg", "lstm", "recursive"), ("start", "end"))],
+)
 def test_boundary_tokens_are_words_around_the_text(name, which, tiny_words):
     ends = np.random.default_rng(3).standard_normal((2, 4), dtype=np.float32)
     words = Words(pa.array([*tiny_words.vocabulary.to_pylist(), START, END]), np.concatenate([tiny_words.matrix, ends]))
@@ -164,19 +154,15 @@ def test_max_tokens_reads_the_first_only(name, tiny_words):
 BATCH = Ragged(np.array([3, 5, 3, 7, 2, 1, 9], np.int32), np.array([0, 5, 6, 7]))
 
 
-def test_the_gradient_reaches_exactly_the_words_used(encoder):
+def test_the_gradient_reaches_exactly_the_words_used_and_changes_no_vector(encoder):
     vectors = encoder(BATCH)
+    with torch.no_grad():
+        assert torch.equal(encoder(BATCH), vectors)
     (vectors * torch.arange(1.0, vectors.numel() + 1).view_as(vectors)).sum().backward()
     used = [1, 3, 9] if encoder.config.name == "word" else [1, 2, 3, 5, 7, 9]
     assert encoder.matrix.grad is not None
     assert encoder.matrix.grad.abs().sum(dim=1).nonzero().flatten().tolist() == used
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encoder.composition.parameters())
-
-
-def test_vectors_are_the_same_with_and_without_gradient(encoder):
-    with torch.no_grad():
-        without = encoder(BATCH)
-    np.testing.assert_array_equal(encoder(BATCH).detach().numpy(), without.numpy())
 
 
 @pytest.mark.gpu

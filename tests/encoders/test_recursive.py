@@ -164,23 +164,3 @@ def test_initial_values():
     assert (composition.width, composition.weight.shape, composition.bias.shape) == (50, (50, 100), (50,))
     assert 0.99 * 0.2 < composition.weight.abs().max() <= 0.2
     assert not composition.bias.any()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_agrees_also_under_autocast(encoder):
-    texts = ragged([(1, (2, 3)), 3, ((4, 1), (1, (2, 3))), (((3, 3), 3), 3)])
-
-    def gradients(device, *, autocast):
-        there = encoder.to(device)
-        there.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            vectors = there(texts)
-        assert vectors.dtype == torch.float32
-        vectors.square().sum().backward()
-        return [vectors.detach().cpu(), *(parameter.grad.cpu().clone() for parameter in there.parameters())]
-
-    expected = gradients("cpu", autocast=False)
-    for autocast in (False, True):
-        for one, other in zip(gradients("cuda", autocast=autocast), expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
