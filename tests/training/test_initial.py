@@ -204,17 +204,6 @@ def test_copies_are_those_of_the_recipe(tmp_path, recipe, matrices):
     assert workers.needed - workers.of_workers(2, 3).needed == worker.needed - files
 
 
-def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path):
-    path, gib = vectors(tmp_path / "v.txt", 100, 10), 2**30
-    more = [estimate(path, Recipe(), 50, 10, 8, keeps_best=best).needed for best in (False, True)]
-    assert more[1] - more[0] == 4 * 100 * 10
-    each, shared = (Memory(10**6, 300, 2 * gib, 6 * gib, 0, 8, are_shared) for are_shared in (False, True))
-    processes = each.needed - 8 * 8 * gib
-    assert shared.needed == 8 * 4 * gib + processes  # all of them read the words; then there is one matrix with copies
-    alike, few = (Memory(10**6, 300, 2 * gib, 6 * gib, 0, 2, are_shared) for are_shared in (False, True))
-    assert alike.needed - few.needed == 4 * gib
-
-
 def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path):
     for number, data in enumerate([b"", b"\x00\xff", b"\x1f\x8bbroken", gzip.compress(b"a 1\n")[:12]]):
         (tmp_path / f"{number}.gz").write_bytes(data)

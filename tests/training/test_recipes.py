@@ -42,9 +42,11 @@ def sample(tmp_path_factory):
     return words, pairs, pairs.take(np.stack([2 * single, 2 * single + 1], axis=1).reshape(-1))
 
 
+QUICK = {"tacl2015/word-constraints", "iclr2016/proj", "acl2017/gran"}
+
+
 @pytest.mark.parametrize(
-    "name",  # a GRU of phrases takes 5 s
-    [pytest.param(name, marks=pytest.mark.slow if "/gru-" in name else ()) for name in RECIPES],
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RECIPES]
 )
 def test_a_published_recipe_lowers_its_loss(name, sample):
     recipe, (words, pairs, word_pairs) = RECIPES[name], sample

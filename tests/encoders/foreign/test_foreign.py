@@ -425,17 +425,6 @@ def test_no_gpu_here(tiny_encoder_folder):
         encoder.embed(pa.array(["the cat"]))
 
 
-def test_own_encoders_in_another_precision(tiny_encoder_folder):
-    exact = open_encoder(str(tiny_encoder_folder))
-    coarse = open_encoder(str(tiny_encoder_folder), Inference(precision="bfloat16"))
-    texts = pa.array(["the cat sat", "", "a dog ran home ."])
-    assert exact.identity == {}
-    assert coarse.identity == {"device": "cpu", "precision": "bfloat16"}
-    vectors, expected = coarse.embed(texts).vectors, exact.embed(texts).vectors
-    assert np.allclose(vectors, expected, atol=0.05)
-    assert not np.array_equal(vectors, expected)
-
-
 def test_a_library_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "model2vec", None)
     with pytest.raises(ValueError, match=r"m2v:x needs model2vec, .* pip install model2vec"):

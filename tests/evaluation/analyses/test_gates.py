@@ -9,7 +9,7 @@ import torch
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import BiGranConfig, GranConfig
 from paraembed.encoders.packed import pack
-from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
+from paraembed.evaluation.analyses.gates import gate_norms, gates, has_gate, read_tagged
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
@@ -74,22 +74,6 @@ def test_boundary_tokens_are_read_and_have_no_norm(bos_eos_tokens):
     bounded = TEXTS.with_ends(start, end)
     expected = gate_norms(plain, bounded)[~np.isin(bounded.ids, [6, 7])]
     assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("config", [GranConfig(), BiGranConfig()])
-def test_gates_of_an_encoder_in_16_bits(config):
-    expected, coarse = gate_norms(_encoder(config), TEXTS), _encoder(config).requires_grad_(False)
-    coarse.placed("cpu", "bfloat16").encode(["a b"])
-    assert coarse.matrix.dtype == torch.bfloat16
-    norms = gate_norms(coarse, TEXTS)
-    assert norms.dtype == np.float64
-    assert np.allclose(norms, expected, rtol=0.02)
-
-
-def test_means_by_kind_of_a_hand_example():
-    means = by_kind(["NN", "DT", "NN", "VB", "DT", "CD"], np.array([4.0, 1.0, 2.0, 3.0, 1.0, 9.0]), 1)
-    assert [tuple(mean) for mean in means] == [("CD", 9, 1), ("NN", 3, 2), ("VB", 3, 1), ("DT", 1, 2)]
-    assert [mean.name for mean in by_kind(["a", "b", "a"], np.ones(3), 2)] == ["a"]
 
 
 def test_tags_and_labels_of_a_file(tmp_path, inputs):

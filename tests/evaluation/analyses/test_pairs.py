@@ -23,7 +23,6 @@ from paraembed.evaluation.analyses.pairs import (
     in_range,
     length_ratio,
     means_by,
-    most_apart,
     overlap_ratio,
     score_by_bin,
     score_by_length,
@@ -140,13 +139,6 @@ def test_the_tables_of_a_small_evaluation(inputs):
     for what in ("length", "overlap"):
         expected = {"positive": positive, "negative": negative, "both": positive + negative}
         assert {kind: counts[what, kind] for kind in expected} == expected
-
-
-def test_the_widest_gaps_come_first_and_equal_scores_are_no_disagreement():
-    one, other = np.array([1.0, 3.0, 2.0, 0.0, 4.0, 2.0]), np.array([1.0, 1.0, 0.0, 5.0, 4.5, 0.0])
-    above, below = most_apart(one, other, 4)
-    assert above.tolist() == [1, 2, 5]
-    assert below.tolist() == [3, 4]
 
 
 def test_the_table_names_sets_texts_and_who_is_nearer(inputs):

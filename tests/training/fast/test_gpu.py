@@ -37,7 +37,6 @@ from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
 from paraembed.training.fast.gpu import DeviceStep, Graphs, StepInputs
 from paraembed.training.loop import run_steps
-from paraembed.training.loop import train as whole_training
 from paraembed.training.objectives import step_draws
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
@@ -158,8 +157,9 @@ def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device)
         assert torch.equal(before["matrix"], ours.matrix.detach())
 
 
-@pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"word_dropout": 0.3}, {"dropout": 0.2, "word_dropout": 0.2}])
-@pytest.mark.parametrize("encoder", [AvgConfig(), Gran4Config()])
+@pytest.mark.parametrize(
+    ("encoder", "changes"), [(AvgConfig(), {"dropout": 0.2, "word_dropout": 0.2}), (Gran4Config(), {"dropout": 0.4})]
+)
 def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     """Drawn for padding, too, so not the numbers of the CPU: the same in every run, others in every step."""
     recipe = replace(BASE, encoder=encoder, **changes)
@@ -178,21 +178,22 @@ def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     first, again, second = (step._inputs(batch, 1, drawn)[1].tensors["factor0"] for drawn in draws)
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
-    share = changes.get("dropout", changes.get("word_dropout"))
+    share = changes["dropout"]
     assert (first == 0).float().mean().item() == pytest.approx(share, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"similarity": "dot", "negatives": "min_violation", "optimizer": "sgd"},
-        {"word_l2": 0.1, "clip": 0.1, "negative_pool": "same_side"},
-        {"negatives": "mix"},
-    ],
-    ids=name_of,
+@given(
+    changes=st.sampled_from(
+        [
+            {"similarity": "dot", "negatives": "min_violation", "optimizer": "sgd"},
+            {"word_l2": 0.1, "clip": 0.1, "negative_pool": "same_side"},
+            {"negatives": "mix"},
+        ]
+    ),
+    at_once=st.integers(1, 5),
+    flushed=st.sets(st.integers(1, 10)),
+    batch_size=st.sampled_from([9, 11, 89]),
 )
-@given(at_once=st.integers(1, 5), flushed=st.sets(st.integers(1, 10)), batch_size=st.sampled_from([9, 11, 89]))
 def test_steps_in_a_queue_are_those_of_one_at_a_time(changes, at_once, flushed, batch_size):
     """To the bit, wherever the queue is flushed; the last step may be smaller, or have one pair."""
     pairs, recipe = make_pairs(), replace(BASE, batch_size=batch_size, **changes)
@@ -221,11 +222,12 @@ def test_few_texts_get_the_gradients_of_many(pairs, changes):
     torch.testing.assert_close(*(step.matrix for step in steps), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("killed_at", [1, 3, 6])
-def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkeypatch, killed_at):
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("killed_at", [1, 5])
+def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkeypatch, killed_at, device):
     """Checkpoints, reports and evaluations come at steps where the queue is not full."""
     monkeypatch.setattr(gpu_module, "STEPS_AT_ONCE", 4)
-    recipe = replace(BASE, batch_size=9, epochs=4)
+    recipe = replace(BASE, batch_size=9, epochs=4, dropout=0.2, word_dropout=0.1)
 
     def run(encoder, name, saved=lambda: None):
         step = DeviceStep(encoder, recipe, pairs)
@@ -239,20 +241,17 @@ def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkey
         if not killed_at:
             raise Killed
 
-    unbroken, broken, resumed = (encoder_of(recipe) for _ in range(3))
+    unbroken, broken, resumed = (encoder_of(recipe).to(device) for _ in range(3))
     whole = run(unbroken, "unbroken")
     with pytest.raises(Killed):
         run(broken, "broken", kill)
     rest = run(resumed, "broken")
-    assert same_bits(unbroken, resumed)
-    assert (rest.curve, rest.scores) == (whole.curve, whole.scores)
-
-
-def test_what_is_asked_is_noticed(pairs):
-    recipe = replace(BASE, encoder=ProjConfig())
-    step = Step(encoder_of(recipe), recipe, pairs)
-    with AsksNothing(), pytest.raises(AssertionError, match="_local_scalar_dense"):
-        float(step(next(step.batches(pairs, 0)), 1)[0])
+    if device == "cuda":  # the steps before a recording have other kernels than a replay
+        torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
+        assert [step for step, *_ in rest.scores] == [step for step, *_ in whole.scores]
+    else:
+        assert same_bits(unbroken, resumed)
+        assert (rest.curve, rest.scores) == (whole.curve, whole.scores)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -367,31 +366,6 @@ def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, 
         never = encoder.composition.reads_trees or recipe.draws_contrast or is_exact
         assert (step.graphs.num_recorded == 0) == never
     assert np.array_equal(*ends)
-
-
-@pytest.mark.gpu
-@NO_GPU
-def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_path):
-    recipe = replace(BASE, batch_size=9, epochs=40, dropout=0.2, word_dropout=0.1)
-    encoders = [encoder_of(recipe).to("cuda") for _ in range(3)]
-    unbroken, broken, resumed = encoders
-
-    def run(encoder, checkpoints, on_report=lambda _: None):
-        evaluation = Evaluation(lambda encoder: (-encoder.matrix.detach().norm().item(), {}), every=7.3)
-        counters = whole_training(
-            encoder, pairs, recipe, checkpoints=checkpoints, evaluation=evaluation, on_report=on_report
-        )
-        return [step for step, *_ in counters.scores]
-
-    def break_off(report):
-        if report.step == 200:
-            raise Killed
-
-    steps = run(unbroken, None)
-    with pytest.raises(Killed):
-        run(broken, Checkpoints(tmp_path, steps=7), break_off)
-    assert run(resumed, Checkpoints(tmp_path)) == steps
-    torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
 
 
 @pytest.mark.gpu
