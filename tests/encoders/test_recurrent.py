@@ -6,50 +6,25 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import (
-    AvgConfig,
-    BiGranConfig,
-    BiLstmAvgConfig,
-    BiLstmConfig,
-    CnnConfig,
-    DanConfig,
-    Gran2Config,
-    Gran3Config,
-    Gran4Config,
-    Gran5Config,
-    GranConfig,
-    GranNoGateConfig,
-    GruConfig,
-    IrnnConfig,
-    LstmAvgConfig,
-    LstmConfig,
-    ProjConfig,
-    RnnConfig,
-)
-from paraembed.encoders.lstm import _States
-from paraembed.encoders.packed import in_float32, pack
-from paraembed.encoders.rnn import _LastStates
+from paraembed.encoders import ENCODERS, Encoder, configs
 from tests.encoders.oracles import OFFSETS, assert_equals_the_loop, encoder_of
 
 CPU = torch.device("cpu")
 GATES = list(product([True, False], [True, False]))
-LSTMS = [LstmConfig(), LstmAvgConfig(), BiLstmConfig(), BiLstmAvgConfig()]
-LSTMS += [BiLstmConfig(combine="tanh"), BiLstmAvgConfig(combine="tanh")]
-GRANS = [GranConfig(), Gran2Config(), Gran3Config(), Gran4Config(), Gran5Config(), GranNoGateConfig(), BiGranConfig()]
-MORE_GRANS = [Gran5Config(state="last"), GranNoGateConfig(activation="relu"), BiGranConfig(combine="tanh")]
+LSTMS = [configs.LstmConfig(), configs.LstmAvgConfig()]
+LSTMS += [kind(combine=form) for kind in (configs.BiLstmConfig, configs.BiLstmAvgConfig) for form in ("sum", "tanh")]
+GRANS = [config() for name, config in ENCODERS.items() if "gran" in name]
+MORE_GRANS = [replace(GRANS[4], state="last"), replace(GRANS[5], activation="relu"), replace(GRANS[6], combine="tanh")]
 TEXTS = ["the cat sat on the mat .", "dog", "a dog ran home", "the " * 60]
 
 
 OTHERS = [
-    *(DanConfig(layers, f, width) for layers, f, width in [(1, "relu", 3), (2, "tanh", None), (4, "relu", 9)]),
-    *(ProjConfig(width) for width in (1, 3, 6, 9)),
-    *(RnnConfig(f, width) for f, width in [("relu", None), ("tanh", 1), ("relu", 9)]),
-    *(GruConfig(bias, width) for bias, width in [(True, None), (True, 3), (False, 9)]),
-    *(CnnConfig(filters) for filters in (1, 3, 9)),
+    *(configs.DanConfig(layers, f, width) for layers, f, width in [(1, "relu", 3), (2, "tanh", None), (4, "relu", 9)]),
+    *(configs.ProjConfig(width) for width in (1, 3, 6, 9)),
+    *(configs.RnnConfig(f, width) for f, width in [("relu", None), ("tanh", 1), ("relu", 9)]),
+    *(configs.GruConfig(bias, width) for bias, width in [(True, None), (True, 3), (False, 9)]),
+    *(configs.CnnConfig(filters) for filters in (1, 3, 9)),
 ]
 GATED = [*(replace(lstm, width=width) for lstm in LSTMS for width in (None, 3, 9)), *GRANS, *MORE_GRANS]
 
@@ -75,18 +50,12 @@ def randomized(composition):
     return composition
 
 
-def test_the_gradient_does_not_spoil_what_it_needs():
-    packed, generator = pack(OFFSETS, CPU), torch.Generator().manual_seed(1)
-    shapes = (len(packed.tokens), 12), (12, 3), (3, 3)
-    parts = [torch.randn(*shape, generator=generator, requires_grad=True) for shape in shapes]
-    total = in_float32(_States, *parts, packed).square().sum()
-    first = torch.autograd.grad(total, parts, retain_graph=True)
-    assert all(map(torch.equal, first, torch.autograd.grad(total, parts)))
-
-
 def test_the_reset_gate_acts_before_the_weight():
     """torch lets it act behind U: the same function only where U is diagonal."""
-    gru, generator = randomized(GruConfig(width=5).build(6, torch.Generator())), torch.Generator().manual_seed(3)
+    gru, generator = (
+        randomized(configs.GruConfig(width=5).build(6, torch.Generator())),
+        torch.Generator().manual_seed(3),
+    )
     rows = torch.randn(int(OFFSETS[-1]), 6, generator=generator, dtype=torch.float64)
 
     def by_torch():
@@ -106,31 +75,19 @@ def test_the_reset_gate_acts_before_the_weight():
     torch.testing.assert_close(gru(rows, ids, OFFSETS), by_torch())
 
 
-def test_without_a_gradient_the_states_take_no_memory_of_their_own():
-    packed = pack(OFFSETS, CPU)
-    inputs, weight = torch.randn(len(packed.tokens), 3), torch.eye(3).requires_grad_()
-    before = inputs.clone()
-    with_gradient = in_float32(_LastStates, inputs, weight, packed, "tanh")
-    torch.testing.assert_close(inputs, before, rtol=0, atol=0)
-    with torch.no_grad():
-        without = in_float32(_LastStates, inputs, weight, packed, "tanh")
-    torch.testing.assert_close(without, with_gradient, rtol=0, atol=0)
-    torch.testing.assert_close(without, inputs[packed.last], rtol=0, atol=0)
-
-
 def test_irnn_starts_as_the_mean(tiny_words):
-    irnn, mean = (Encoder(config, tiny_words, "space") for config in (IrnnConfig(), AvgConfig()))
+    irnn, mean = (Encoder(config, tiny_words, "space") for config in (configs.IrnnConfig(), configs.AvgConfig()))
     np.testing.assert_allclose(irnn.encode(TEXTS), mean.encode(TEXTS), rtol=0, atol=1e-6)
 
 
 def test_without_a_gradient_the_word_vectors_stay(tiny_words):
-    encoder = Encoder(RnnConfig(), tiny_words, "space").requires_grad_(False)
+    encoder = Encoder(configs.RnnConfig(), tiny_words, "space").requires_grad_(False)
     before = encoder.matrix.clone()
     encoder.encode(TEXTS)
     torch.testing.assert_close(encoder.matrix, before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("config", [RnnConfig(), GruConfig(), *LSTMS, *GRANS], ids=repr)
+@pytest.mark.parametrize("config", [configs.RnnConfig(), configs.GruConfig(), *LSTMS, *GRANS], ids=repr)
 def test_initial_values(config):
     has_width = hasattr(config, "width")
     config = replace(config, width=150) if has_width else config
@@ -142,20 +99,3 @@ def test_initial_values(config):
             bound = (6 / 450) ** 0.5 if name == "combine_weight" else 150**-0.5
             assert 0.98 * bound < parameter.abs().max() <= bound
             assert abs(float(parameter.mean())) < 0.01
-
-
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=20), st.booleans())
-def test_slots_are_those_of_a_loop(lengths, backward):
-    offsets = torch.tensor([0, *np.cumsum(lengths)])
-    texts = sorted(range(len(lengths)), key=lambda text: -lengths[text])  # stable: ties in the order given
-    expected, sizes = [], []
-    for step in range(max(lengths)):
-        at_work = [text for text in texts if lengths[text] > step]
-        sizes.append(len(at_work))
-        expected += [int(offsets[text + 1]) - 1 - step if backward else int(offsets[text]) + step for text in at_work]
-    packed = pack(offsets, CPU, backward=backward)
-    assert packed.sizes == tuple(sizes)
-    assert packed.tokens.tolist() == expected
-    assert packed.slots[packed.tokens].tolist() == list(range(len(expected)))
-    read_last = [int(start if backward else stop - 1) for start, stop in pairwise(offsets)]
-    assert packed.tokens[packed.last].tolist() == read_last

@@ -84,17 +84,6 @@ def test_common_components_are_those_of_the_corpus_and_are_gone(sources, removed
     assert f"{share:.0%} of the squared length of the texts of corpus" in made.description
 
 
-def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(sources, tmp_path):
-    made = [baseline("sif-common", sources).encoder for _ in range(2)]
-    prints = [
-        checkpoint.save(one, tmp_path / str(at), recipe={}, provenance=one.provenance, model_card="")
-        for at, one in enumerate(made)
-    ]
-    assert prints[0] == prints[1]
-    np.testing.assert_array_equal(checkpoint.load(tmp_path / "1").encode(TEXTS), made[0].encode(TEXTS))
-    assert {"words", "counts", "corpus"} < set(checkpoint.read_config(tmp_path / "1")["provenance"])
-
-
 def test_they_are_candidates_for_a_report(sources):
     candidates = [baseline(name, sources) for name in BASELINES]
     assert [one.label for one in candidates] == list(BASELINES)

@@ -159,8 +159,8 @@ def test_random_vectors_that_the_user_asked_for_count_but_are_warned_of(tmp_path
 
 
 def vectors(path, rows, width, header=False):
-    values = np.random.default_rng(0).standard_normal((rows, width)).round(4).astype(str)
-    text = "".join(f"word{number} {' '.join(row)}\n" for number, row in enumerate(values))
+    values = [" ".join(row) for row in np.random.default_rng(0).standard_normal((100, width)).round(4).astype(str)]
+    text = "".join(f"word{number} {values[number % 100]}\n" for number in range(rows))
     text = f"{rows} {width}\n{text}" if header else text
     path.write_bytes(gzip.compress(text.encode(), 1) if path.suffix == ".gz" else text.encode())
     return path
