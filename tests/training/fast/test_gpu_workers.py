@@ -1,25 +1,22 @@
 """Two and three processes, each with a part of a GPU's step, against the same processes with the plain step."""
 
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from paraembed.encoders import ENCODERS
 from paraembed.encoders.configs import Gran4Config, GruConfig, LstmAvgConfig, ProjConfig, SumConfig
 from paraembed.text.ragged import Ragged
 from paraembed.training import pairs as pairs_module
-from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.pairs import MappedPairs
-from paraembed.training.step import Step, step_for
+from paraembed.training.step import step_for
 from tests.training.conftest import encoder_of
 from tests.training.fast.test_gpu import BASE, CHANGES, AsksNothing, name_of
 from tests.training.test_exchange import in_processes
@@ -63,56 +60,32 @@ def pairs_of(world):
     return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
-class Collectives(TorchDispatchMode):
-    """Counts collectives."""
+class Collectives(AsksNothing):
+    """Counts collectives; raises where a result would be waited for, unless ``asking`` is empty."""
 
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
+    count = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.name().partition("::")
-        if name[0] == "c10d":
-            self.counts[name[2]] += 1
-        return function(*args, **(kwargs or {}))
+        self.count += function.name().startswith("c10d::")
+        return super().__torch_dispatch__(function, types, args, kwargs)
 
 
-def num_collectives(step):
-    """Gradients of words; those of other parameters; for a pool of all workers the vectors, and their gradients."""
-    recipe, num_pool = (
-        step.recipe,
-        2 * (step.recipe.negative_pool_workers == "all" and step.recipe.objective == "margin"),
-    )
-    if isinstance(step, AdditiveStep):  # two barriers, or the negatives that were chosen
-        return int(recipe.objective == "margin") if step._grad_NH is None else 2
-    if isinstance(step, Step):  # all gradients at once
-        return 1 + num_pool
-    return recipe.train_words + bool(step.update.composition) + num_pool
+def run(step, pairs):
+    """Train for two epochs; return the losses of this worker's parts.
 
-
-@contextmanager
-def counted(number, *, may_ask):
-    """Raises unless the block has this number of collectives, or if it waits for a result."""
-    collectives = Collectives()
-    with collectives:
-        if may_ask:
-            yield
-        else:
-            with AsksNothing():
-                yield
-    assert sum(collectives.counts.values()) == number, collectives.counts
-
-
-def run(step, pairs, *, may_ask=False):
-    """Train for two epochs; return the losses of this worker's parts."""
-    losses, number = [], 0
-    for epoch in range(2):
-        for batch in step.batches(pairs, epoch):
-            number += 1
-            # The negatives of a mega-batch are sent, and come to the host, before its first batch.
-            is_first = bool(getattr(batch, "ahead", ()))
-            with counted(num_collectives(step) + is_first, may_ask=may_ask or is_first):
-                losses.append(step(batch, number))
+    A step on a device sends the gradients of words and those of other parameters; for a pool of all workers the
+    vectors, and their gradients; and before the first batch of a mega-batch its negatives, which come to the host.
+    """
+    recipe, losses = step.recipe, []
+    for number, batch in enumerate(chain.from_iterable(step.batches(pairs, epoch) for epoch in range(2)), 1):
+        is_first, collectives = bool(getattr(batch, "ahead", ())), Collectives()
+        if is_first or not isinstance(step, DeviceStep):
+            collectives.asking = set()
+        with collectives:
+            losses.append(step(batch, number))
+        if isinstance(step, DeviceStep):
+            num_pool = 2 * (recipe.negative_pool_workers == "all" and recipe.objective == "margin")
+            assert collectives.count == recipe.train_words + bool(step.update.composition) + num_pool + is_first
     return torch.stack(losses)
 
 
@@ -129,7 +102,7 @@ def train_all(world, runs, rank, folder):
             assert torch.isfinite(losses).all()
         else:
             plain = step_for(theirs, recipe, pairs, rank, world)
-            torch.testing.assert_close(losses, run(plain, pairs, may_ask=True), rtol=0, atol=1e-5)
+            torch.testing.assert_close(losses, run(plain, pairs), rtol=0, atol=1e-5)
             ends += [theirs.state_dict(), plain.update.state()]
         torch.save(ends, folder / f"{number}.{rank}")
 
