@@ -3,7 +3,7 @@
 import json
 import pickle
 import re
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -51,6 +51,7 @@ def ids_of(encoder, text):
 
 
 def test_vectors_equal_a_loop_over_tokens(encoder):
+    before = encoder.matrix.detach().clone()
     texts = [*TEXTS, UNKNOWN, "zebra yak zebra", None, " \t", "\x00"]
     embedded = encoder.embed(pa.array(texts))
     assert (embedded.vectors.dtype, embedded.vectors.shape) == (np.float32, (len(texts), encoder.width))
@@ -63,6 +64,7 @@ def test_vectors_equal_a_loop_over_tokens(encoder):
     np.testing.assert_array_equal(encoder.encode(texts), embedded.vectors)
     assert not encoder.encode(["", ""]).any()
     assert encoder.encode([]).shape == (0, encoder.width)
+    assert torch.equal(encoder.matrix, before)
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +227,29 @@ def test_initial_weights(wide_words):
     assert second.abs().max().item() == pytest.approx((6 / 600) ** 0.5, rel=0.01)  # Glorot
     filters = Encoder(configs.CnnConfig(), wide_words, "space", seed=1).composition.weight
     assert filters.abs().max().item() == pytest.approx((6 / 500) ** 0.5, rel=0.01)  # Glorot
+
+
+RECURRENT = [config() for config in ENCODERS.values() if hasattr(config(), "output_gate")]
+RECURRENT += [configs.BiLstmConfig(combine="tanh"), configs.BiLstmAvgConfig(combine="tanh")]
+
+
+@pytest.mark.parametrize("config", [configs.RnnConfig(), configs.GruConfig(), *RECURRENT], ids=repr)
+def test_initial_values_of_recurrent_encoders(config):
+    has_width = hasattr(config, "width")
+    config = replace(config, width=150) if has_width else config
+    composition = config.build(200 if has_width else 150, torch.Generator().manual_seed(1)).requires_grad_(False)
+    for name, parameter in composition.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        else:
+            bound = (6 / 450) ** 0.5 if name == "combine_weight" else 150**-0.5
+            assert 0.98 * bound < parameter.abs().max() <= bound
+            assert abs(float(parameter.mean())) < 0.01
+
+
+def test_irnn_starts_as_the_mean(tiny_words):
+    irnn, mean = (Encoder(config, tiny_words, "space") for config in (configs.IrnnConfig(), configs.AvgConfig()))
+    np.testing.assert_allclose(irnn.encode(TEXTS), mean.encode(TEXTS), rtol=0, atol=1e-6)
 
 
 def test_the_first_of_equal_maxima_gets_the_gradient(tiny_words):

@@ -131,6 +131,8 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
     vectors = reference.encode(kind, {name: value[None] for name, value in start.items()}, texts[0], **options)[0]
     found = encoder(ragged(texts[0])).detach().numpy()
     np.testing.assert_allclose(found, vectors, rtol=0, atol=tolerance)
+    with torch.inference_mode():
+        np.testing.assert_allclose(encoder(ragged(texts[0])).numpy(), vectors, rtol=0, atol=tolerance)
     frozen = () if recipe.train_words else ("words",)
     names = [names for _, names in stacks]
     expected = reference.train(start, objective, batches, forms_of(recipe), names, frozen)
@@ -167,17 +169,19 @@ Z17_FORMS = (
 OF_P15 = [("word", {}), ("sum", {}), ("recursive", {})]
 OF_P16 = [
     *[("avg", {}), ("scaled_avg", {}), ("proj", {}), ("dan", {}), ("dan", {"layers": 2, "activation": "relu"})],
-    *[("rnn", {}), ("rnn", {"activation": "relu"}), ("irnn", {}), ("cnn", {"filters": 5})],
-    *[("lstm", {}), ("lstm", {"output_gate": False}), ("lstm", {"peepholes": False})],
+    *[("proj", {"width": 4}), ("dan", {"layers": 3, "width": 2})],
+    *[("rnn", {}), ("rnn", {"activation": "relu", "width": 4}), ("irnn", {}), ("cnn", {"filters": 5})],
+    *[("lstm", {}), ("lstm", {"output_gate": False}), ("lstm", {"peepholes": False, "width": 4})],
     ("lstm", {"output_gate": False, "peepholes": False}),
 ]
 OF_P17 = [
     *[("lstm_avg", {}), ("bilstm", {}), ("bilstm", {"combine": "tanh"}), ("bilstm_avg", {}), ("bigran", {})],
-    *[("bilstm_avg", {"combine": "tanh", "output_gate": False}), ("bigran", {"combine": "tanh"})],
+    *[("bilstm_avg", {"combine": "tanh", "output_gate": False, "width": 2}), ("bilstm", {"peepholes": False})],
+    *[("bigran", {"combine": "tanh", "peepholes": False}), ("gran", {"output_gate": False, "peepholes": False})],
     *[(name, {}) for name in ("gran", "gran2", "gran3", "gran4", "gran5", "gran_nogate")],
     *[("gran5", {"state": "last"}), ("gran_nogate", {"activation": "relu"})],
 ]
-OF_Z17 = [("gru", {}), ("gru", {"bias": True})]
+OF_Z17 = [("gru", {}), ("gru", {"bias": True, "width": 4})]
 BY_PAPER = ((OF_P15, P15_FORMS), (OF_P16, P16_FORMS), (OF_P17, P17_FORMS), (OF_Z17, Z17_FORMS))
 CASES = [
     recipe
