@@ -167,24 +167,6 @@ def test_the_gradient_reaches_exactly_the_words_used_and_changes_no_vector(encod
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encoder.composition.parameters())
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_gives_the_same(encoder):
-    expected_vectors = encoder(BATCH)
-    expected_vectors.square().sum().backward()
-    expected_gradient = encoder.matrix.grad
-    encoder.zero_grad()
-    encoder.cuda()
-    vectors = encoder(BATCH)
-    vectors.square().sum().backward()
-    torch.testing.assert_close(vectors.cpu(), expected_vectors, rtol=0, atol=1e-5)
-    torch.testing.assert_close(encoder.matrix.grad.cpu(), expected_gradient, rtol=1e-4, atol=1e-4)
-    with torch.autocast("cuda", torch.bfloat16):
-        rough = encoder(BATCH)
-        rough.float().square().sum().backward()
-    torch.testing.assert_close(rough.float().cpu(), expected_vectors, rtol=0.1, atol=0.1)
-
-
 @pytest.mark.parametrize("name", ENCODERS)
 def test_the_seed_decides_the_composition(name, tiny_words):
     def parameters(seed):

@@ -90,19 +90,6 @@ def test_patience_ends_the_run_and_it_is_not_taken_up_again(tmp_path, script, pa
     assert same_bits(again, encoder)
 
 
-def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path):
-    recipe, begun = replace(RECIPE, epochs=1), Evaluation(lambda _: (0.5, {}), every=0.1, decides={"sets": "ones"})
-    train(encoder_of(recipe), make_pairs(), recipe, checkpoints=Checkpoints(tmp_path), evaluation=begun)
-    for other, message in (
-        (replace(begun, every=0.5), r"evaluation\.every \(was 0\.1, is 0\.5\)"),
-        (replace(begun, patience=4), r"evaluation\.patience \(was not set, is 4\)"),
-        (replace(begun, decides={"sets": "other"}), r"evaluation\.sets \(was ones, is other\)"),
-        (None, r"evaluation\.every \(was 0\.1, is not set\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            train(encoder_of(recipe), make_pairs(), recipe, checkpoints=Checkpoints(tmp_path), evaluation=other)
-
-
 def test_bad_numbers_are_refused():
     with pytest.raises(ValueError, match=r"every is 0\.0; expected"):
         Evaluation(lambda _: (0.0, {}), every=0.0)

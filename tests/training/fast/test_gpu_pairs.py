@@ -3,7 +3,6 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,21 +105,6 @@ def test_a_long_text_lengthens_no_other_step():
     assert sizes[-1] > 20_000
     assert sizes[-2] < 1200
     assert [batch.repeats for batch in batches].count(False) == 1
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_forms_them_without_the_host_waiting():
-    lengths = np.random.default_rng(0).poisson(3, 60_000) + 1
-    pairs = ragged(lengths.tolist())
-    on_device = DevicePairs(pairs, "cuda", recurrent=True)
-    with host_may_not_wait():
-        found = [list(on_device.epoch(epoch=epoch, seed=2, batch_size=128)) for epoch in (0, 1)]
-    for epoch, batches in enumerate(found):
-        expected = list(epoch_batches(pairs, epoch=epoch, seed=2, batch_size=128))
-        for one, other in zip(batches, expected, strict=True):
-            assert one.ids_T.is_cuda
-            assert_same(one, other)
 
 
 @contextmanager
