@@ -80,7 +80,7 @@ def wide_words():
 def test_vectors_depend_on_neither_batch_nor_order(config, wide_words):
     encoder = Encoder(config, wide_words, "space", seed=1)
     drawn = np.random.default_rng(1)
-    lengths = (1, 200, 0, 2, 15, 199, 4, 15, 40)
+    lengths = (1, 100, 0, 2, 15, 99, 4, 15, 40)
     texts = [" ".join(f"w{row}" for row in drawn.integers(1, 50, size)) for size in lengths]
     alone = np.stack([encoder.encode(text) for text in texts])
     for batch_size in (3, 1000):

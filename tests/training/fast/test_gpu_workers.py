@@ -71,13 +71,13 @@ class Collectives(AsksNothing):
 
 
 def run(step, pairs):
-    """Train for two epochs; return the losses of this worker's parts.
+    """Train for an epoch, for two with pairs on disk; return the losses of this worker's parts.
 
     A step on a device sends the gradients of words and those of other parameters; for a pool of all workers the
     vectors, and their gradients; and before the first batch of a mega-batch its negatives, which come to the host.
     """
-    recipe, losses = step.recipe, []
-    for number, batch in enumerate(chain.from_iterable(step.batches(pairs, epoch) for epoch in range(2)), 1):
+    recipe, losses, epochs = step.recipe, [], range(1 + isinstance(pairs, MappedPairs))
+    for number, batch in enumerate(chain.from_iterable(step.batches(pairs, epoch) for epoch in epochs), 1):
         is_first, collectives = bool(getattr(batch, "ahead", ())), Collectives()
         if is_first or not isinstance(step, DeviceStep):
             collectives.asking = set()
@@ -140,7 +140,7 @@ def two_workers():
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("changes", RECIPES[len(ENCODERS) - 1 :: 4], ids=name_of)
+@pytest.mark.parametrize("changes", RECIPES[len(ENCODERS) - 1 :: 8], ids=name_of)
 def test_a_step_runs_without_any_number(changes, two_workers, monkeypatch):
     """On the meta device there are only shapes: whatever waits for a number, or depends on one, fails."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # which the meta device does not know
