@@ -45,7 +45,7 @@ def tiny_encoder_folder(tiny_words, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session", params=["generated", "published"])
+@pytest.fixture(scope="session", params=["generated", pytest.param("published", marks=pytest.mark.slow)])
 def collection(request, tmp_path_factory):
     """Folder of the published test sets, and one of generated files with as many rows."""
     if request.param == "generated":

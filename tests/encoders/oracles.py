@@ -1,15 +1,9 @@
 """The papers' encoders in NumPy and float64 (``tests.parity.reference``), with the parameters of an encoder."""
 
 import numpy as np
-import pyarrow as pa
-import torch
 
-from paraembed.encoders import Encoder, config_to_dict
-from paraembed.text.ragged import Ragged
-from paraembed.text.vocabulary import Words
+from paraembed.encoders import config_to_dict
 from tests.parity import reference
-
-OFFSETS = torch.tensor([0, 5, 6, 9, 21, 23])
 
 
 def names_of(path, composition, config):
@@ -53,28 +47,3 @@ def vector_of(encoder, ids, merges=None):
     parameters = {name: value[None] for name, value in values_of(stacks_of(encoder)).items()}
     merges = [*[0] * (len(ids) - 1), len(ids) - 1] if merges is None else merges
     return reference.encode(options.pop("name"), parameters, [(ids, merges)], **options)[0, 0]
-
-
-def encoder_of(config, num_words=30):
-    """An encoder over words of width 6, every parameter away from its special initial value."""
-    matrix = np.random.default_rng(0).standard_normal((num_words, 6), dtype=np.float32)
-    encoder = Encoder(config, Words(pa.array([str(row) for row in range(num_words)]), matrix), "space", seed=2)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in encoder.composition.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
-    return encoder
-
-
-def texts_of(encoder):
-    ids = np.random.default_rng(1).integers(0, len(encoder.matrix), int(OFFSETS[-1])).astype(np.int32)
-    return Ragged(ids, OFFSETS.numpy())
-
-
-def assert_equals_the_loop(encoder):
-    texts = texts_of(encoder)
-    expected = [vector_of(encoder, texts.slice(at, at + 1).ids.tolist()) for at in range(len(texts))]
-    np.testing.assert_allclose(encoder(texts).detach().numpy(), expected, rtol=0, atol=1e-5)
-    for without in (torch.no_grad, torch.inference_mode):
-        with without():
-            np.testing.assert_allclose(encoder(texts).numpy(), expected, rtol=0, atol=1e-5)

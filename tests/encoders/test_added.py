@@ -56,17 +56,6 @@ def test_the_number_of_threads_and_slices_changes_no_bit(encoder):
     assert made[0].num_unknown.tolist() == [some.count("é") for some in tokens]
 
 
-def test_rows_are_added_in_the_order_of_the_text():
-    generator = np.random.default_rng(0)
-    matrix = generator.standard_normal((50, 37)) * 10.0 ** generator.integers(-4, 5, (50, 37))
-    ids, made = generator.integers(0, 50, 43, np.int32), np.empty((1, 37), np.float32)
-    add_words(matrix.astype(np.float32), Ragged(ids, np.array([0, 43])), False, made)
-    expected = np.zeros(37, np.float32)
-    for row in ids:
-        expected += matrix[row].astype(np.float32)
-    np.testing.assert_array_equal(made[0], expected)
-
-
 @pytest.mark.parametrize("name", ["avg", "gru", "recursive"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_many_bytes_are_encoded_in_pieces(name, kind, monkeypatch):

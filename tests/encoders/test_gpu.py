@@ -1,9 +1,8 @@
-"""Embedding on a GPU: kernels of training, vectors of the CPU, parts that overlap, less memory."""
+"""Embedding on a GPU: vectors of the CPU, parts that overlap, less memory."""
 
 import json
 import logging
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from paraembed import checkpoint
 from paraembed.embedding.part import PartWorker
@@ -22,20 +20,14 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import LstmAvgConfig
 from paraembed.loading import open_encoder
-from paraembed.recipe import Recipe
 from paraembed.settings import Gpus, Inference
-from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.fast import gpu_pairs
-from paraembed.training.fast.gpu import DeviceStep
 from tests.embedding.without_ray import list_inputs
 from tests.encoders.models import minilm, save_tiny
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
 
 VOCABULARY = [UNKNOWN, *(f"w{number}" for number in range(39))]
-COMPUTE = {"addmm": "product", "mm": "product", "linear": "product"}  # a linear map is one of the others with gradients
-COMPUTE |= {name: name for name in ("sigmoid", "tanh", "mul", "addcmul", "relu")}
 
 
 def on_gpu(test):
@@ -51,49 +43,6 @@ def encoder_of(config, width=12):
 def draw_texts(count, most=9, seed=5):
     draw = np.random.default_rng(seed)
     return [" ".join(draw.choice(VOCABULARY[1:], draw.integers(1, most + 1))) for _ in range(count)]
-
-
-class Kernels(TorchDispatchMode):
-    """Counts the operations of arithmetic."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, operator, types, arguments=(), keywords=None):
-        name = operator.overloadpacket.__name__.rstrip("_")
-        if name in COMPUTE:
-            self.counts[COMPUTE[name]] += 1
-        return operator(*arguments, **keywords or {})
-
-
-@pytest.mark.parametrize("name", ["lstm_avg", "lstm", "gran", "gran3", "gran4", "gru", "irnn", "rnn", "bilstm_avg"])
-def test_embedding_runs_the_kernels_of_the_training_step_on_a_gpu(name, monkeypatch):
-    """The step that is recorded as a CUDA graph is run on the CPU here, forward, for the same texts."""
-    monkeypatch.setattr(gpu_pairs, "_MOST_SLOTS", 0)  # without padding
-    recipe, found = Recipe(encoder=ENCODERS[name](), batch_size=20), []
-    draw = np.random.default_rng(5)
-    lengths = draw.integers(1, 10, 40)
-    texts = Ragged(draw.integers(1, 40, lengths.sum(), dtype=np.int32), np.concatenate(([0], np.cumsum(lengths))))
-    encoder = encoder_of(recipe.encoder)
-    kind, forward = type(encoder.composition), type(encoder.composition).forward
-
-    def counted(*arguments, **keywords):
-        with Kernels() as kernels:
-            vectors = forward(*arguments, **keywords)
-        found.append(kernels.counts)
-        return vectors
-
-    monkeypatch.setattr(kind, "forward", counted)
-    step = DeviceStep(encoder, recipe, texts)
-    for batch in step.batches(texts, 0):
-        step(batch, 1)
-    (trained,) = found
-    found.clear()
-    encoder.requires_grad_(False)
-    encoder.embed(pa.array([" ".join(VOCABULARY[row] for row in texts.slice(n, n + 1).ids) for n in range(40)]))
-    assert found == [trained]
-    assert trained["product"] > 0
 
 
 @on_gpu

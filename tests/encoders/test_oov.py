@@ -30,9 +30,9 @@ def pieces_of(**options):
     return Encoder(AvgConfig(), Words(pa.array(PIECES), PIECE_MATRIX.copy()), "wordpiece", **options)
 
 
-def encoder(oov, config=None, tokenizer="ptb-v1"):
-    words, pieces = Words(VOCABULARY, MATRIX.copy()), pieces_of() if oov == "pieces" else None
-    return Encoder(config or AvgConfig(), words, tokenizer, oov=oov, pieces=pieces).requires_grad_(False)
+def encoder(oov, config=None, tokenizer="ptb-v1", **more):
+    options = {"oov": oov, "pieces": pieces_of() if oov == "pieces" else None, **more}
+    return Encoder(config or AvgConfig(), Words(VOCABULARY, MATRIX.copy()), tokenizer, **options).requires_grad_(False)
 
 
 def vector_of_pieces(token):
@@ -152,23 +152,23 @@ def test_pieces_are_those_of_the_folder_and_are_not_trained(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("oov", "pieces", "message"),
+    ("make", "message"),
     [
-        ("pieces", None, "`oov` is pieces, but `pieces` is missing"),
-        ("hashed", pieces_of(), "`oov` is hashed, but `pieces` is given"),
-        ("pieces", encoder("pieces"), "is avg of width 70 with the tokenizer ptb-v1; give one that is avg"),
+        (lambda: encoder("pieces", pieces=None), "`oov` is pieces, but `pieces` is missing"),
+        (lambda: encoder("hashed", pieces=pieces_of()), "`oov` is hashed, but `pieces` is given"),
+        (
+            lambda: encoder("pieces", pieces=encoder("pieces")),
+            "is avg of width 70 with the tokenizer ptb-v1; give one that is avg",
+        ),
+        (lambda: encoder("drop", RecursiveConfig(), "space"), r"`oov` is drop, .*recursive .*has only shared"),
+        (lambda: encoder("hashed", tokenizer="wordpiece"), r"`oov` is hashed, .*wordpiece has only shared"),
     ],
 )
-def test_what_cannot_have_pieces(oov, pieces, message):
+def test_what_cannot_be_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
-        Encoder(AvgConfig(), Words(VOCABULARY, MATRIX), "ptb-v1", oov=oov, pieces=pieces)
+        make()
 
 
-def test_what_cannot_be_hashed():
-    with pytest.raises(ValueError, match=r"`oov` is drop, .*recursive .*has only shared"):
-        encoder("drop", RecursiveConfig(), "space")
-    with pytest.raises(ValueError, match=r"`oov` is hashed, .*wordpiece has only shared"):
-        encoder("hashed", tokenizer="wordpiece")
-    texts = ["naps", "zzzz"]
-    first, second = encoder("hashed", LstmAvgConfig()).encode(texts)
+def test_hashed_types_differ_in_an_lstm():
+    first, second = encoder("hashed", LstmAvgConfig()).encode(["naps", "zzzz"])
     assert np.abs(first - second).max() > 1e-3

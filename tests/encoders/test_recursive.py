@@ -13,7 +13,7 @@ from paraembed.encoders.recursive import arrange
 from paraembed.text import TreeError
 from paraembed.text.vocabulary import Words
 from tests.encoders.oracles import vector_of
-from tests.encoders.oracles_recursive import leaves_of, merges_of, ragged, trees_over
+from tests.encoders.oracles_recursive import leaves_of, merges_of, trees_over
 
 WORDS = ["the", "a", "cat", "dog", "sat", "home", "."]
 TREE = trees_over(st.sampled_from(WORDS), max_leaves=16)
@@ -52,21 +52,6 @@ def test_vectors_equal_a_recursion_over_nodes(tiny_words, trees, batch_size, lim
     for tree, vector in zip(trees, vectors, strict=True):
         np.testing.assert_allclose(vector, expected(encoder, tree), rtol=0, atol=1e-5)
         np.testing.assert_allclose(vector, encoder.encode(text(tree), trees=bracketed(tree)), rtol=0, atol=1e-6)
-
-
-@given(trees=st.lists(trees_over(st.integers(0, 9)), min_size=1, max_size=8))
-def test_nodes_are_numbered_by_height(trees):
-    texts = ragged(trees)
-    tree = arrange(texts.merges, len(texts))
-    assert tree.levels[0] == len(texts.ids)
-    assert tree.levels[-1] == len(texts.ids) + len(tree.children)
-    nodes = [leaf for text_tree in trees for leaf in leaves_of(text_tree)]
-    heights = [0] * len(nodes)
-    for left, right in tree.children:
-        nodes.append((nodes[left], nodes[right]))
-        heights.append(1 + max(heights[left], heights[right]))
-    assert np.searchsorted(tree.levels, np.arange(len(nodes)), side="right").tolist() == heights
-    assert [nodes[root] for root in tree.roots] == trees
 
 
 def test_merges_that_are_no_trees_are_our_mistake():
@@ -164,23 +149,3 @@ def test_initial_values():
     assert (composition.width, composition.weight.shape, composition.bias.shape) == (50, (50, 100), (50,))
     assert 0.99 * 0.2 < composition.weight.abs().max() <= 0.2
     assert not composition.bias.any()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_agrees_also_under_autocast(encoder):
-    texts = ragged([(1, (2, 3)), 3, ((4, 1), (1, (2, 3))), (((3, 3), 3), 3)])
-
-    def gradients(device, *, autocast):
-        there = encoder.to(device)
-        there.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            vectors = there(texts)
-        assert vectors.dtype == torch.float32
-        vectors.square().sum().backward()
-        return [vectors.detach().cpu(), *(parameter.grad.cpu().clone() for parameter in there.parameters())]
-
-    expected = gradients("cpu", autocast=False)
-    for autocast in (False, True):
-        for one, other in zip(gradients("cuda", autocast=autocast), expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)

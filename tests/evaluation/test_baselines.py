@@ -13,15 +13,12 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation import baselines
 from paraembed.evaluation.baselines import BASELINES, Sources, WordOverlap, baseline, read_counts
-from paraembed.evaluation.candidates import Candidate, named
 from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
-from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.io.lines import read_lines
-from paraembed.settings import Inference, is_peer
+from paraembed.settings import Inference
 from paraembed.text import vocabulary
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
-from tests.encoders.models import MATRIX, WORDS, save_tiny
+from tests.encoders.models import MATRIX, save_tiny
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
 CORPUS = ["the cat sat", "a dog ran home", "", "the dog sat on the mat .", "cat , dog"]
@@ -70,8 +67,9 @@ def test_vectors_are_weighted_means(name, sources):
 
 
 @pytest.mark.parametrize("removed", [1, 2])
-def test_common_components_are_those_of_the_corpus_and_are_gone(sources, removed):
-    """From each text, whatever texts are encoded with it."""
+def test_common_components_are_those_of_the_corpus_and_are_gone(sources, removed, monkeypatch):
+    """From each text, whatever texts are encoded with it; they are fitted on batches of the corpus."""
+    monkeypatch.setattr(baselines, "BATCH_SIZE", 2)
     some = Sources(**{**vars(sources), "removed": removed})
     made = baseline("sif-common", some)
     corpus = np.stack([by_hand("sif", text, sources) for text in CORPUS])
@@ -84,34 +82,6 @@ def test_common_components_are_those_of_the_corpus_and_are_gone(sources, removed
         np.testing.assert_allclose(vector, of_two, rtol=0, atol=1e-6)
     share = np.square(corpus @ common.T).sum() / np.square(corpus).sum()
     assert f"{share:.0%} of the squared length of the texts of corpus" in made.description
-
-
-def test_common_components_are_fitted_on_one_batch_at_a_time(sources, monkeypatch):
-    monkeypatch.setattr(baselines, "BATCH_SIZE", 2)
-    expected, blocks = baseline("sif-common", sources), []
-
-    def read_line_by_line(path):
-        for lines in read_lines(path, block_bytes=1):
-            blocks.append(lines.text)
-            yield lines
-
-    read = []
-    monkeypatch.setattr(baselines, "read_lines", read_line_by_line)
-    monkeypatch.setattr(baselines, "doing", lambda _: read.append(len(blocks)))
-    made = baseline("sif-common", sources)
-    assert read == [0, *(len(COUNTS) + num_texts for num_texts in (2, 4, 5))]
-    np.testing.assert_array_equal(made.encoder.composition.weight, expected.encoder.composition.weight)
-
-
-def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(sources, tmp_path):
-    made = [baseline("sif-common", sources).encoder for _ in range(2)]
-    prints = [
-        checkpoint.save(one, tmp_path / str(at), recipe={}, provenance=one.provenance, model_card="")
-        for at, one in enumerate(made)
-    ]
-    assert prints[0] == prints[1]
-    np.testing.assert_array_equal(checkpoint.load(tmp_path / "1").encode(TEXTS), made[0].encode(TEXTS))
-    assert {"words", "counts", "corpus"} < set(checkpoint.read_config(tmp_path / "1")["provenance"])
 
 
 def test_they_are_candidates_for_a_report(sources):
@@ -183,19 +153,6 @@ def test_overlap_by_hand(one, other, share, of_lemmas):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
-def test_a_model_scores_as_our_encoder_of_its_vectors(tmp_path, kind):
-    first = pa.array(["the cat", "dog on", "the mat", "cat"])
-    pairs = ScoredPairs("test", np.array([4.0, 1, 3, 0]), first, pa.array(["cat", "the mat", "mat", "dog"]))
-    ours = Encoder(AvgConfig(), Words(pa.array(WORDS), MATRIX.copy()), "space")
-    candidate = named(save_tiny(kind, tmp_path / "model"))
-    report = compare([candidate, Candidate("ours", "", ours)], [Suite("pairs", (Group("", (pairs,)),))], resamples=10)
-    theirs, own = (column.scores[0] for column in report.columns)
-    assert theirs.pearson == pytest.approx(own.pearson, abs=1e-6)
-    assert theirs.num_tokens == own.num_tokens == 12
-
-
-@pytest.mark.filterwarnings("default")
 def test_encoders_are_scored_with_the_settings_of_embedding(tmp_path, tiny_encoder_folder):
     names = (str(tiny_encoder_folder), save_tiny("onnx", tmp_path / "model"))
     how = Inference(prompt="dog ", precision="bfloat16")
@@ -210,11 +167,6 @@ def test_encoders_are_scored_with_the_settings_of_embedding(tmp_path, tiny_encod
     assert coarse.description.endswith("precision 'bfloat16'")
     with pytest.raises(ValueError, match="`prompt` only applies"):
         find_candidates(EvaluationRequest(names[:1], inference=how), None)
-
-
-def test_prefixes():
-    names = ("st:a", "m2v:a/b", "onnx:a", "encoder", "c:/x", "st")
-    assert [is_peer(name) for name in names] == [True, True, True, False, False, False]
 
 
 def test_word_vectors_are_read_once(tmp_path, monkeypatch):

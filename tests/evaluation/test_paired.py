@@ -90,15 +90,6 @@ def test_a_mean_over_sets_shows_what_no_set_shows_alone():
     assert paired_test_of_mean([(first, first, gold) for first, _, gold in sets]).p == 1
 
 
-def test_an_accuracy_is_compared_question_by_question():
-    """Eight questions of 100 that only the first answers, against McNemar's exact test of 8 to 0: p = 0.008."""
-    hits = np.concatenate([np.ones(50), np.zeros(50)])
-    less = np.concatenate([np.ones(42), np.zeros(58)])
-    differences = np.concatenate([(hits - less)[rows].mean(axis=1) for rows in draws(100, 1000, "questions")])
-    assert bootstrap_p(differences) < 0.01
-    assert bootstrap_p(differences - 0.08) > 0.5
-
-
 def test_marks():
     generator = np.random.default_rng(0)
     gold, shared = generator.normal(size=(2, 200))

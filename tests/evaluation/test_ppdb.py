@@ -100,6 +100,7 @@ def test_the_regression_is_that_of_scaled_features(lines, monkeypatch):
     assert np.corrcoef(expected, ratings[test])[0, 1] > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", ["2.0"], indirect=True)
 def test_the_parameters_are_chosen_by_cross_validation(lines, monkeypatch):
     """Ratings of which a small C cannot follow the range."""

@@ -90,17 +90,6 @@ def test_the_mean_of_the_papers_22_sets(encoder):
     assert PAPERS_22 not in one(encoder, ALL_STS).metrics()
 
 
-def test_the_same_encoder_comes_first_and_few_columns_in_the_terminal(encoder):
-    report = one(encoder, ALL_STS, kind="lstm_avg")
-    (table,) = report.tables()
-    assert table.head[:6] == ("sts", "pairs", "mine", "95 %", "Spearman", "unknown %")
-    assert table.head[6] == "Wieting 2017 table 4: LSTM-AVG"
-    assert len(table.head) == 6 + 17
-    (brief,) = report.tables(brief=True)
-    assert brief.head == ("sts", "pairs", "mine", "95 %", "unknown %", "LSTM-AVG [1]", "PSL [2]", "GloVe [3]")
-    assert brief.notes[:2] == ("[1] Wieting 2017 table 4: LSTM-AVG", "[2] Wieting 2016 table 2: PSL")
-
-
 def test_one_published_column_an_encoder_in_our_order_under_one_number_everywhere(encoder):
     kinds = ("lstm", "gran", "avg", "proj", "dan", "lstm_avg")
     report = compare([Candidate(kind, "", encoder, kind) for kind in kinds], [ALL_STS, single("sick")], resamples=20)
@@ -109,47 +98,39 @@ def test_one_published_column_an_encoder_in_our_order_under_one_number_everywher
     names = ("LSTM (no o.g.) [1]", "GRAN [2]", "PP [3]", "proj. [4]", "DAN [5]", "LSTM-AVG [6]")
     assert years.head == (*ours, *names, "PSL [7]", "GloVe [8]")
     assert sick.head[1:] == years.head[1:]
-    (single_kind, other) = one(encoder, ALL_STS, single("pit2015")).tables(brief=True)
+    report = one(encoder, ALL_STS, single("pit2015"))
+    (single_kind, other), (whole, _) = report.tables(brief=True), report.tables()
     assert single_kind.head[-4:] == other.head[-4:] == ("PP [1]", "AVG [2]", "PSL [3]", "GloVe [4]")
+    assert single_kind.notes[:2] == ("[1] Wieting 2016 table 2: PP", "[2] Wieting 2017 table 4: AVG")
     assert cells(single_kind, "PP [1]")["2012 MSRpar"] == "42.6"
+    assert whole.head[:7] == ("sts", "pairs", "mine", "95 %", "Spearman", "unknown %", "Wieting 2017 table 4: AVG")
 
 
-@pytest.mark.parametrize(
-    ("metric", "marked"),
-    [
-        ("sts/2013/mean", ["sts", "papers-22"]),
-        ("sts/2016/mean_spearman", ["sts"]),  # not among the papers' 22
-        ("sts/2012/pooled", ["sts", "papers-22"]),
-        ("sick/test/pearson", ["sick", "papers-22"]),
-        ("pairs/mine/pearson", []),
-        ("", []),
-    ],
-)
-def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(encoder, metric, marked):
-    candidate = Candidate("mine", "", encoder, "avg", chosen_by=metric)
-    tables = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0).tables()
-    notes = {table.head[0]: any(f"was chosen by {metric} among" in note for note in table.notes) for table in tables}
-    assert [name for name in notes if notes[name]] == marked
+MARKED = {
+    "sts/2013/mean": ["sts", "papers-22"],
+    "sts/2016/mean_spearman": ["sts"],  # not among the papers' 22
+    "sts/2012/pooled": ["sts", "papers-22"],
+    "sick/test/pearson": ["sick", "papers-22"],
+    "pairs/mine/pearson": [],
+    "": [],
+}
 
 
-def test_an_encoder_that_was_trained_on_gold_labels_is_marked_on_their_sets(encoder):
-    candidate = Candidate("mine", "", encoder, "avg", gold=("sts", "sick"))
-    report = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0)
-    notes = {table.head[0]: [note for note in table.notes if "labeled examples" in note] for table in report.tables()}
-    of_sts = "mine was trained on labeled examples of sts: what it learned from is among what is scored"
-    of_sick = "mine was trained on labeled examples of sick: of the training part, which the published values may be "
+def test_an_encoder_that_saw_the_very_sets_is_marked(encoder):
+    """By the metric that chose it, or by the labeled examples that it learned from."""
+    chosen = [Candidate(f"by {metric}", "", encoder, "avg", chosen_by=metric) for metric in MARKED]
+    trained = Candidate("trained", "", encoder, "avg", gold=("sts", "sick"))
+    report = compare([*chosen, trained], [ALL_STS, single("sick"), single("pit2015")], resamples=0)
+    notes = {table.head[0]: table.notes for table in report.tables()}
+    for metric, marked in MARKED.items():
+        said = f"by {metric} was chosen by {metric} among"
+        assert [name for name in notes if any(said in note for note in notes[name])] == marked
+    of_sts = "trained was trained on labeled examples of sts: what it learned from is among what is scored"
+    of_sick = "trained was trained on labeled examples of sick: of the training part, which the published values "
     for suite, start in (("sts", of_sts), ("papers-22", of_sts), ("sick", of_sick)):
-        (note,) = notes[suite]
-        assert note.startswith(start)
-    assert notes["pit2015"] == []
-    assert report.json()["encoders"][0]["gold"] == ["sts", "sick"]
-
-
-def test_notes_of_a_suite_stand_under_its_own_table(encoder):
-    report = one(encoder, replace(ALL_STS, notes=("a note",)), single("sick"))
-    assert [("a note" in table.notes) for table in report.tables(brief=True)] == [True, False]
-    assert report.notes == ()
-    assert report.json()["notes"] == ["a note"]
+        assert len([note for note in notes[suite] if note.startswith(start)]) == 1
+    assert not any("labeled examples" in note for note in notes["pit2015"])
+    assert report.json()["encoders"][-1]["gold"] == ["sts", "sick"]
 
 
 def test_values_over_other_pairs_are_marked(encoder):
@@ -250,8 +231,10 @@ def test_encoders_are_compared_in_pairs_and_the_best_of_a_row_is_marked():
 
 
 def test_what_is_written(encoder, tmp_path):
-    suites = [sts(y2012=PAPERS_STS["2012"], y2013=("OnWN",)), single("sick")]
+    suites = [replace(sts(y2012=PAPERS_STS["2012"], y2013=("OnWN",)), notes=("a note",)), single("sick")]
     report = compare([Candidate("a|b", "pipes", encoder, "avg")], suites)
+    assert [("a note" in table.notes) for table in report.tables(brief=True)] == [True, False]
+    assert (report.notes, report.json()["notes"]) == ((), ["a note"])
     data, text, table = report.write(tmp_path / "deep" / "out")
     saved = json.loads(data.read_text())
     score = report.columns[0].scores[0]

@@ -13,7 +13,7 @@ from scipy import stats
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.candidates import Candidate, trained, untrained
+from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
@@ -28,7 +28,7 @@ from paraembed.evaluation.suites import (
     read_suites,
 )
 from paraembed.papers.results import PAPERS_STS
-from paraembed.text.vocabulary import UNKNOWN, Words, read_words
+from paraembed.text.vocabulary import UNKNOWN, Words
 from tests.evaluation.collection import OTHERS, PUBLISHED, SEMEVAL_TRAIN, STS
 
 SETS = {
@@ -95,25 +95,6 @@ def test_scores_and_means(folder, encoder):
     assert scores[-1].unknown_share == pytest.approx(1 / 35)
 
 
-def test_each_distinct_sentence_is_encoded_once(folder, tiny_words):
-    class Counting(Encoder):
-        seen: list[str]
-
-        def embed(self, texts, batch_size=4096):
-            self.seen = texts.to_pylist()
-            return super().embed(texts, batch_size)
-
-    encoder = Counting(AvgConfig(), tiny_words, "ptb-v1")
-    score_suite(encoder, read_sts(folder))
-    sentences = {cell for text in SETS.values() for row in text.splitlines() for cell in row.split("\t")[1:]}
-    assert sorted(encoder.seen) == sorted(sentences - {"sentence1", "sentence2"})
-
-
-def test_what_is_cut_is_said(folder, tiny_words, caplog):
-    score_suite(Encoder(AvgConfig(), tiny_words, "ptb-v1", max_tokens=2), read_sts(folder))
-    assert "2 of 16 texts have more than max_tokens = 2 tokens" in caplog.text
-
-
 def test_the_set_without_a_correlation_is_named(folder, encoder):
     (folder / "2013" / "FNWN.tsv").write_text("5\tyak\tgnu\n4\tgnu\temu\n")
     with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: .*2 predictions are all 1"):
@@ -175,16 +156,6 @@ def test_the_benchmark_stands_alone(folder, encoder):
     assert others[-1].name == "sts/mean-of-sets"
     assert any(note.startswith("STS benchmark dev: 1,129 of its 1,500 pairs") for note in read_sts(folder).notes)
     assert others[-1].num_pairs == 10
-
-
-def test_candidates(tiny_encoder_folder, tmp_path):
-    encoder = trained(tiny_encoder_folder)
-    assert encoder.label == "avg"
-    assert encoder.encoder.fingerprint[:12] in encoder.description
-    (tmp_path / "vectors.txt").write_text("cat 1 2\ndog 3 4\n")
-    words = untrained(read_words(tmp_path / "vectors.txt", 1), tmp_path / "vectors.txt", "space")
-    assert (words.label, words.encoder.tokenizer) == ("untrained", "space")
-    assert words.encoder.vocabulary.to_pylist() == ["cat", UNKNOWN]
 
 
 def test_pairs_without_an_unknown_word_have_a_score_of_their_own(encoder):

@@ -16,7 +16,6 @@ from paraembed.training.state import Checkpoints
 from tests.training.conftest import encoder_of, killed_before, same_bits
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
-SLOW = pytest.mark.slow
 
 
 def curve_of(reports):
@@ -53,9 +52,7 @@ def interrupt(report):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize(
-    "killed_at", [101, 206, *(pytest.param(at, marks=SLOW) for at in (1, 99, 100, 103, 104, 205, 250, 308))]
-)
+@pytest.mark.parametrize("killed_at", [206, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 100, 101, 308))])
 def test_resumed_run_is_the_unbroken_run_to_the_bit(pairs, tmp_path, killed_at):
     unbroken, whole = encoder_of(RECIPE), []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
@@ -73,10 +70,9 @@ def test_resumed_run_is_the_unbroken_run_to_the_bit(pairs, tmp_path, killed_at):
 @pytest.mark.parametrize(
     ("changes", "stop_at", "number"),
     [
-        ({"epochs": 2}, 103, signal.SIGINT),
         (
             {"dropout": 0.3, "word_dropout": 0.1, "scramble": 0.5, "negatives": "mix", "bos_eos_tokens": "both"},
-            *(100, signal.SIGTERM),
+            *(100, signal.SIGINT),
         ),
         (
             {"objective": "contrastive", "contrast_phrases": 4, "optimizer": "sgd", "clip": 5.0, "clip_form": "global"},

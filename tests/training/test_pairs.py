@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.pairs.schema import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.training.pairs import (
@@ -22,7 +21,6 @@ from paraembed.training.pairs import (
     num_cut,
     num_steps,
     num_without_tree,
-    pair_columns,
     pairs_to_ids,
     read_pairs,
     write_pairs,
@@ -238,9 +236,3 @@ def test_trees_come_from_their_columns_and_are_right_branching_elsewhere():
     wrong = new.set_column(2, "first_tree", pa.array(["((a b) b)", None, None]))
     with pytest.raises(ValueError, match=r"leaves .*'a b b', .*'a b c'"):
         pairs_to_ids([wrong], vocabulary, with_trees=True)
-
-
-def test_columns_that_are_there():
-    assert pair_columns(PAIRS, with_trees=True) == ["first", "second", "first_tree", "second_tree"]
-    assert pair_columns(PAIRS, with_trees=False) == ["first", "second"]
-    assert pair_columns(pa.schema(list(PAIRS)[:6]), with_trees=True) == ["first", "second"]

@@ -13,7 +13,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.suites import read_pairs_files, read_sts
+from paraembed.evaluation.suites import read_sts
 from paraembed.pairs.formats import Reading, read_pairs
 from paraembed.pairs.parse import parse_source
 from paraembed.pairs.sample import write_sample
@@ -42,9 +42,11 @@ def sample(tmp_path_factory):
     return words, pairs, pairs.take(np.stack([2 * single, 2 * single + 1], axis=1).reshape(-1))
 
 
+QUICK = {"tacl2015/word-constraints", "iclr2016/proj", "acl2017/gran"}
+
+
 @pytest.mark.parametrize(
-    "name",  # a GRU of phrases takes 5 s
-    [pytest.param(name, marks=pytest.mark.slow if "/gru-" in name else ()) for name in RECIPES],
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RECIPES]
 )
 def test_a_published_recipe_lowers_its_loss(name, sample):
     recipe, (words, pairs, word_pairs) = RECIPES[name], sample
@@ -79,26 +81,14 @@ def tokenized(texts):
     )
 
 
-@pytest.fixture(params=["generated", "published"])
-def data(request, tmp_path):
-    """Files of pairs, word vectors, test sets, the name of their score, and the number of epochs."""
-    if request.param == "published":
-        if not WORDS.exists():
-            pytest.skip("the shared data are not here")
-        return PAIRS, WORDS, read_sts(SHARED / "eval/sts"), "sts/mean", 1
-    files = write_sample(tmp_path, lines=20_000, sentences=0, dimension=50, ppdb_version="2.0")
-    return [files.ppdb_2], files.vectors, read_pairs_files([files.test_pairs]), "pairs/test-pairs", 10
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
-def test_both_reach_the_same_score(optimizer, data):
+@pytest.mark.skipif(not WORDS.exists(), reason="the shared data are not here")
+@pytest.mark.parametrize(("optimizer", "rate"), [("adam", 0.001), ("adagrad", 0.05)])
+def test_both_reach_the_same_score(optimizer, rate):
     """Dense Adam and λ_w on every row, as printed, against moments and λ_w on the rows a batch touches: 0.3 points."""
-    pair_files, vectors, suite, name, epochs = data
-    rate = 0.001 if optimizer == "adam" else 0.05
-    recipe = Recipe(learning_rate=rate, epochs=epochs, word_l2=1e-5, optimizer=optimizer)
-    words = read_words(vectors, None)
-    rows = [block.pairs for path in pair_files for block in read_pairs(path, Reading())]
+    recipe = Recipe(learning_rate=rate, epochs=1, word_l2=1e-5, optimizer=optimizer)
+    words = read_words(WORDS, None)
+    rows = [block.pairs for path in PAIRS for block in read_pairs(path, Reading())]
     blocks = [
         pa.table({"first": tokenized(one.first), "second": tokenized(one.second)}).filter(one.refused.is_null())
         for one in rows
@@ -106,12 +96,12 @@ def test_both_reach_the_same_score(optimizer, data):
     pairs = pairs_to_ids(blocks, words.vocabulary)
     candidates = []
     for update in ("untrained", "sparse", "dense"):
-        encoder = Encoder(recipe.encoder, read_words(vectors, None), "ptb-v1")
+        encoder = Encoder(recipe.encoder, read_words(WORDS, None), "ptb-v1")
         if update != "untrained":
             train(encoder, pairs, replace(recipe, update=update))
         candidates.append(Candidate(update, update, encoder))
-    report = compare(candidates, [suite])
-    means = [next(score for score in column.scores if score.name == name) for column in report.columns]
+    report = compare(candidates, [read_sts(SHARED / "eval/sts")])
+    means = [next(score for score in column.scores if score.name == "sts/mean") for column in report.columns]
     untrained, sparse, dense = (100 * mean.pearson for mean in means)
     assert dense > untrained + 2
     assert sparse == pytest.approx(dense, abs=0.3)

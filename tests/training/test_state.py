@@ -3,7 +3,7 @@ import re
 import resource
 import signal
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from paraembed.encoders.configs import ProjConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.recipe import Recipe
+from paraembed.training.best import Evaluation
 from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
 from tests.jobs import digests
@@ -77,29 +78,32 @@ def test_damaged_checkpoints_never_push_out_whole_ones(tmp_path):
     assert load_state(tmp_path, DECIDES) is not None
 
 
-def test_counters_come_back_as_they_were(tmp_path):
-    counters = Counters(1, 2, 3, 4, 5, 0.1, 0.2, 1 / 3, 6, [(1, 9, 0.1, 0.3), (2, 18, 1e-9, 1.0)], [(1, 2), (7, 1)])
-    save_state(tmp_path, counters, {"weights": torch.zeros(1)}, DECIDES, 1)
-    loaded = load_state(tmp_path, DECIDES)
-    assert loaded is not None
-    assert loaded[0] == counters
-    assert Counters.from_dict(asdict(counters)) == counters
-
-
 def test_the_last_checkpoints_are_kept(pairs, tmp_path):
     (tmp_path / ".step-0000000007.tmp").mkdir(parents=True)  # of a run that was killed
     train(encoder_of(RECIPE), pairs.slice(0, 340), RECIPE, checkpoints=Checkpoints(tmp_path, steps=7, keep=3))
     assert names(tmp_path) == ["step-0000000021", "step-0000000028", "step-0000000034"]
 
 
-def test_a_checkpoint_of_another_training_is_refused(pairs, tmp_path):
-    folder, pairs = Checkpoints(tmp_path), pairs.slice(0, 40)
-    train(encoder_of(RECIPE), pairs, RECIPE, checkpoints=folder)
-    before = digests(tmp_path, "**/*")
-    with pytest.raises(ValueError, match=r"another training: recipe\.margin \(was 0\.4, is 0\.5\)"):
-        train(encoder_of(RECIPE), pairs, replace(RECIPE, margin=0.5), checkpoints=folder)
-    with pytest.raises(ValueError, match=r"another training: pairs \(was 20, is 19\)"):
-        train(encoder_of(RECIPE), pairs.slice(0, 38), RECIPE, checkpoints=folder)
+BEGUN = Evaluation(lambda _: (0.5, {}), every=0.1, decides={"sets": "ones"})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "num_pairs", "evaluation", "message"),
+    [
+        (replace(RECIPE, margin=0.5), 20, BEGUN, r"recipe\.margin \(was 0\.4, is 0\.5\)"),
+        (RECIPE, 19, BEGUN, r"pairs \(was 20, is 19\)"),
+        (RECIPE, 20, replace(BEGUN, every=0.5), r"evaluation\.every \(was 0\.1, is 0\.5\)"),
+        (RECIPE, 20, replace(BEGUN, patience=4), r"evaluation\.patience \(was not set, is 4\)"),
+        (RECIPE, 20, replace(BEGUN, decides={"sets": "other"}), r"evaluation\.sets \(was ones, is other\)"),
+        (RECIPE, 20, None, r"evaluation\.every \(was 0\.1, is not set\)"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(pairs, tmp_path, recipe, num_pairs, evaluation, message):
+    folder = Checkpoints(tmp_path)
+    train(encoder_of(RECIPE), pairs.slice(0, 40), RECIPE, checkpoints=folder, evaluation=BEGUN)
+    before, pairs = digests(tmp_path, "**/*"), pairs.slice(0, 2 * num_pairs)
+    with pytest.raises(ValueError, match=f"another training: {message}"):
+        train(encoder_of(RECIPE), pairs, recipe, checkpoints=folder, evaluation=evaluation)
     assert digests(tmp_path, "**/*") == before
 
 

@@ -6,15 +6,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paraembed.encoders import config_from_dict
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RnnConfig
 from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step, exchanged, step_for
-from paraembed.training.update import RowAdaGrad, RowAdam, bias_of, distinct
+from paraembed.training.update import RowAdaGrad, RowAdam, bias_of
 from tests.training.conftest import encoder_of
 
 
@@ -138,14 +136,6 @@ def test_contrast_phrases_are_not_scrambled(pairs):
     whole = {(40, *pairs.slice(at, at + 1).ids.tolist(), 41) for at in range(len(pairs))}
     assert {*read[24:]} <= whole
     assert not {*read[:24]} <= whole
-
-
-@given(st.lists(st.integers(0, 30), max_size=40))
-def test_distinct_is_numpys_unique(values):
-    ids = np.array(values, np.int32)
-    rows, local = distinct(ids, np.random.default_rng(len(ids)).integers(0, 50, 31, dtype=np.int32))
-    assert sorted(rows.tolist()) == np.unique(ids).tolist()
-    assert rows[local].tolist() == values
 
 
 FORMS = {  # of the first two steps with a gradient

@@ -125,8 +125,14 @@ def test_a_router_does_not_load_what_its_configuration_names(folder, tmp_path, k
     assert not (tmp_path / "trace").exists()
 
 
-@pytest.mark.parametrize("kind", ["models.Dense", "models.Dense.Dense", "base.modules.dense.Dense"])
-@pytest.mark.parametrize("activation", ["torch.nn.Identity", "torch.nn.modules.linear.Identity"])
+@pytest.mark.parametrize(
+    ("kind", "activation"),
+    [
+        ("models.Dense", "torch.nn.Identity"),
+        ("models.Dense.Dense", "torch.nn.modules.linear.Identity"),
+        ("base.modules.dense.Dense", "torch.nn.modules.linear.Identity"),
+    ],
+)
 def test_layers_are_loaded_under_the_names_of_every_version(folder, kind, activation):
     before = open_encoder(f"st:{folder}").encode("the cat")
     dense(folder)
@@ -412,8 +418,7 @@ def test_numbers_of_a_graph_come_from_its_own_files(tmp_path):
         assert_rejected(f"onnx:{tmp_path / 'model'}", r"model\.onnx reads")
 
 
-@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("kind", "number"), [("st", np.nan), ("m2v", np.inf), ("onnx", np.nan), ("onnx", -np.inf)])
 def test_vectors_that_are_not_finite_are_an_error(kind, number, tmp_path):
     matrix = MATRIX.copy()
     matrix[1, 2] = number  # of "cat"

@@ -11,10 +11,12 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, ScaledAvgConfig
-from paraembed.evaluation.analyses import ANALYSES, analyse
-from paraembed.evaluation.analyses.content import CannotMakeError
-from paraembed.evaluation.analyses.margin import _draw, margin, margins, read_some_pairs
+from paraembed.encoders.configs import AvgConfig, GranNoGateConfig, ScaledAvgConfig
+from paraembed.evaluation.analyses import ANALYSES
+from paraembed.evaluation.analyses.content import CannotMakeError, pools, text_pools
+from paraembed.evaluation.analyses.gates import gates
+from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
+from paraembed.evaluation.analyses.pairs import disagreement
 from paraembed.evaluation.analyses.runs import (
     TrainingRun,
     amounts_shown,
@@ -24,10 +26,11 @@ from paraembed.evaluation.analyses.runs import (
     score_by_data,
     score_curves,
 )
-from paraembed.evaluation.analyses.words import common_words, default_words, nearest, neighbors, norms
+from paraembed.evaluation.analyses.sets import across_sets, raters
+from paraembed.evaluation.analyses.words import common_words, nearest, neighbors, norms
 from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.report import compare
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.io.atomic import SUCCESS, write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
@@ -36,25 +39,14 @@ from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from paraembed.training.negatives import candidate_similarity, choose
 
 
-def test_what_can_be_made_is_written_and_the_rest_says_why(inputs, tmp_path):
-    for pairs in (10, 100):
-        recipe, data = {"objective": "contrastive", "contrast_phrases": 9}, {"data": {"pairs": pairs}}
-        encoder, folder = inputs.candidates[0].encoder, tmp_path / "runs" / str(pairs)
-        checkpoint.save(encoder, folder, recipe=recipe, provenance=data, model_card="")
-    (tmp_path / "tagged.tsv").write_text(10 * "the\tDT\ncat\tNN\n\n")
-    (tmp_path / "held-out.tsv").write_text("the cat\ta cat\non the mat\tthe mat\nsat\tthe cat sat\n")
-    suites = (*inputs.suites, read_choose(tmp_path / "held-out.tsv", 3))
-    report = compare(inputs.candidates, suites, resamples=0)
-    options, out = AnalysisOptions(tagged=tmp_path / "tagged.tsv", runs=(tmp_path / "runs",)), tmp_path / "out"
-    out.mkdir()
-    made = analyse(report, inputs.candidates, suites, options, out)
-    assert [(one.name, one.title, one.source) for one in made] == [about[:3] for about in ANALYSES]
-    reasons = {one.name: one.reason for one in made if one.content is None}
+def test_what_can_be_made_is_written_and_the_rest_says_why(analysed):
+    _, analyses, out = analysed
+    assert [(one.name, one.title, one.source) for one in analyses] == [about[:3] for about in ANALYSES]
+    reasons = {one.name: one.reason for one in analyses if one.content is None}
     assert {*reasons} == {"margin", "raters"}
     assert "`margin_pairs`" in reasons["margin"]
-    written = {path for one in made for path in one.files}
-    assert written == {*out.iterdir()}
-    for one in made:
+    assert {path for one in analyses for path in one.files} == {*out.iterdir()}
+    for one in analyses:
         if one.content is None:
             continue
         pictures = [path for path in one.files if path.suffix == ".png"]
@@ -67,11 +59,53 @@ def test_what_can_be_made_is_written_and_the_rest_says_why(inputs, tmp_path):
             assert rows == [["" if cell is None else str(cell) for cell in row] for row in table.rows]
 
 
-def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs, tmp_path):
-    (tmp_path / "tagged.tsv").write_text("cat\n")
-    options = AnalysisOptions(tagged=tmp_path / "tagged.tsv")
-    with pytest.raises(ValueError, match="line 1: 1 columns"):
-        analyse(inputs.report, inputs.candidates, inputs.suites, options, tmp_path)
+def _suite(name, first, second):
+    return (Suite(name, (Group("", (ScoredPairs("own", np.array([0.0, 1.0]), pa.array(first), pa.array(second)),)),)),)
+
+
+def _alone(config, *words):
+    matrix = np.ones((len(words) + 1, 2), np.float32)
+    return (Candidate("one", "", Encoder(config, Words(pa.array([UNKNOWN, *words]), matrix), "space")),)
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "error", "message"),
+    [
+        (norms, {"candidates": _alone(AvgConfig(), "cat")}, CannotMakeError, "two or more words"),
+        (gates, {"candidates": _alone(AvgConfig(), "cat", "dog")}, CannotMakeError, r"are avg, .*GRAN has gates"),
+        (gates, {"candidates": _alone(GranNoGateConfig(), "cat", "dog")}, CannotMakeError, "GRAN has gates"),
+        (gates, {"suites": _suite("pairs", ["zebra", ""], ["zebra", "x"])}, CannotMakeError, "known word occurs 10"),
+        (gates, {"tagged": "wrong.tsv"}, ValueError, "line 1: 1 columns"),
+        (pools, {"suites": ()}, CannotMakeError, "no scored pairs"),
+        (text_pools, {"suites": _suite("words", ["cat", "a"], ["dog", "the"])}, CannotMakeError, "words or bigrams"),
+        (disagreement, {"against": "lstm"}, ValueError, r"'lstm'; it must be .*: gran"),
+        (across_sets, {"suites": _suite("pairs", ["cat", "a"], ["dog", "the"])}, CannotMakeError, "sets of the papers"),
+        (raters, {}, CannotMakeError, "ratings of each person"),
+        (margin, {}, CannotMakeError, "`margin_pairs`"),
+        (margin, {"margin_pairs": "pair"}, CannotMakeError, "has 1 pair"),
+        (score_by_data, {}, CannotMakeError, "`runs`"),
+        (score_by_data, {"runs": "wrong.tsv"}, NotADirectoryError, "is a file"),
+        (score_by_data, {"runs": "old"}, ValueError, r"does not record .*training pairs"),
+        (score_by_data, {"runs": "nowhere"}, FileNotFoundError, "nowhere does not exist"),
+        (score_by_data, {"runs": "empty"}, ValueError, "not an encoder folder and contains none"),
+        (choice_by_data, {"runs": "run"}, CannotMakeError, "no accuracy"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said(make, changes, error, message, inputs, tmp_path, tiny_words):
+    (tmp_path / "wrong.tsv").write_text("cat\n")
+    (tmp_path / "empty").mkdir()
+    _save(tmp_path / "run", tiny_words, 50, "none", 1)
+    _save(tmp_path / "old", tiny_words, None, "none", 1)
+    _pair_shards(tmp_path / "pair", 1)
+    options = {name: value for name, value in changes.items() if name not in {"suites", "candidates"}}
+    paths = {name: value if name == "against" else tmp_path / value for name, value in options.items()}
+    changed = {name: value for name, value in changes.items() if name not in options}
+    if "suites" in changes:
+        changed["report"] = compare(inputs.candidates, changes["suites"], resamples=0)
+    if "runs" in paths:
+        paths["runs"] = (paths["runs"],)
+    with pytest.raises(error, match=message):
+        make(replace(inputs, **changed, options=AnalysisOptions(**paths)))
 
 
 def test_neighbors_of_a_hand_example():
@@ -82,29 +116,14 @@ def test_neighbors_of_a_hand_example():
     assert cosines[1].tolist() == [0, 0, 0]
 
 
-def test_the_unknown_and_the_boundary_words_are_no_words():
+def test_words_are_those_of_texts_with_the_vectors_that_enter_one():
     words = Words(pa.array([START, "cat", UNKNOWN, "dog", END]), np.arange(10, dtype=np.float32).reshape(5, 2))
-    found, matrix = common_words(Encoder(AvgConfig(), words, "space"))
-    assert found == ["cat", "dog"]
-    assert matrix.tolist() == [[2, 3], [6, 7]]
-
-
-def test_vectors_are_those_that_enter_a_text():
-    words = Words(pa.array([UNKNOWN, "cat", "dog"]), np.array([[1, 1], [3, 4], [1, 0]], np.float32))
     encoder = Encoder(ScaledAvgConfig(), words, "space")
     with torch.no_grad():
-        encoder.composition.scale.copy_(torch.tensor([1.0, 2.0, -3.0]))
-    assert common_words(encoder)[1].tolist() == encoder.encode(["cat", "dog"]).tolist() == [[6, 8], [-3, 0]]
-
-
-def test_default_words_are_the_papers_and_common_ones():
-    vocabulary = [f"{letter}{other}xyz" for letter in "abcdefghij" for other in "abcdefghijklmnopqrst"]
-    vocabulary[3] = "disagree"
-    words = default_words(vocabulary)
-    assert words[0] == "disagree"
-    assert len({*words}) == 10
-    assert {*words[1:]} <= {*vocabulary[100:]}
-    assert default_words(["a", "2"]) == ["2"]
+        encoder.composition.scale.copy_(torch.tensor([1.0, 2.0, 1.0, -3.0, 1.0]))
+    found, matrix = common_words(encoder)
+    assert found == ["cat", "dog"]
+    assert matrix.tolist() == encoder.encode(["cat", "dog"]).tolist() == [[4, 6], [-18, -21]]
 
 
 def _inputs(inputs, *asked):
@@ -121,13 +140,6 @@ def test_words_that_a_user_asks_for_and_norms_from_both_ends(inputs):
     expected = (("idea", 10.0, "the", float(np.float32(0.1))), ("dog", 32**0.5, "cat", 5.0))
     assert [row[::2] for row in table.rows] == [row[::2] for row in expected]
     assert np.allclose([row[1::2] for row in table.rows], [row[1::2] for row in expected])
-
-
-def test_a_vocabulary_of_one_word_has_no_ends(inputs):
-    words = Words(pa.array([UNKNOWN, "cat"]), np.ones((2, 2), np.float32))
-    candidate = Candidate("avg", "", Encoder(AvgConfig(), words, "space"))
-    with pytest.raises(CannotMakeError, match="two or more words"):
-        norms(replace(inputs, candidates=(candidate,)))
 
 
 def test_negatives_are_those_of_the_training():
@@ -158,39 +170,17 @@ def _pair_shards(folder, *sizes):
 
 
 @pytest.mark.parametrize("most", [7, 12, 100])
-def test_pairs_are_drawn_from_all_shards_and_stay_pairs(tmp_path, most):
+def test_pairs_are_drawn_from_all_shards_and_stay_pairs(tmp_path, inputs, most):
     folder = _pair_shards(tmp_path / "pairs", 5, 0, 7)
     first, second, total = read_some_pairs(folder, most_pairs=most)
     numbers = [int(text.removeprefix("first")) for text in first.to_pylist()]
     assert second.to_pylist() == [f"second{number}" for number in numbers]
     assert (total, len(numbers), len({*numbers})) == (12, min(most, 12), min(most, 12))
     assert numbers == np.random.default_rng(0).permutation(12)[:most].tolist()
-
-
-def test_the_mean_of_a_folder(tmp_path, inputs):
-    folder = _pair_shards(tmp_path / "pairs", 30)
     (table,) = margin(replace(inputs, options=AnalysisOptions(margin_pairs=folder))).tables
     # every word is unknown: all cosines are 1
-    assert [row[:2] for row in table.rows] == [("avg", 30), ("gran", 30)]
+    assert [row[:2] for row in table.rows] == [("avg", 12), ("gran", 12)]
     assert np.allclose([row[2] for row in table.rows], 0, atol=1e-6)
-
-
-@pytest.mark.parametrize(("values", "ends"), [([0.5, -1], (-1, 2)), ([2.5, 4, 1], (0, 4))])
-def test_the_histogram_has_every_pair(monkeypatch, values, ends):
-    drawn = []
-    monkeypatch.setattr(
-        "paraembed.evaluation.analyses.margin.lines", lambda panels, *_, **__: drawn.extend(panels[0].series) or b""
-    )
-    _draw({"some": np.array(values), "others": np.zeros(5)})
-    assert [sum(series.values) for series in drawn] == [0, len(values), 5]
-    assert (drawn[1].places[0], drawn[1].places[-1]) == ends
-
-
-def test_what_margins_need_is_said(tmp_path, inputs):
-    with pytest.raises(CannotMakeError, match="`margin_pairs`"):
-        margin(inputs)
-    with pytest.raises(CannotMakeError, match="has 1 pair"):
-        margin(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))
 
 
 def test_all_pairs_end_both_curves_and_each_number_of_contrast_phrases_has_one():
@@ -233,27 +223,3 @@ def test_encoder_folders_are_scored(tmp_path, tiny_words, inputs):
     (table,) = score_by_data(replace(inputs, options=options)).tables
     assert [row[:3] for row in table.rows] == [("avg, ordered", 50, 50.0), ("avg, ordered", 100, 100.0)]
     assert "sts/mean-of-sets × 100 by the number" in score_by_data(replace(inputs, options=options)).text
-    baselines = tuple(replace(one, is_baseline=True) for one in inputs.candidates)
-    drawn = [
-        score_by_data(replace(inputs, options=options, candidates=some)) for some in (inputs.candidates, baselines)
-    ]
-    assert ["Dashed: the trained" in one.text for one in drawn] == [True, False]
-
-
-def test_what_curves_of_runs_need_is_said(tmp_path, tiny_words, inputs):
-    with pytest.raises(CannotMakeError, match="`runs`"):
-        score_by_data(inputs)
-    _save(tmp_path / "run", tiny_words, 50, "none", 1)
-    with pytest.raises(CannotMakeError, match="no accuracy"):
-        choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "run",))))
-    (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
-    with pytest.raises(NotADirectoryError, match="is a file"):
-        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
-    _save(tmp_path / "old", tiny_words, None, "none", 1)
-    with pytest.raises(ValueError, match=r"does not record .*training pairs"):
-        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
-    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
-        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="not an encoder folder and contains none"):
-        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from paraembed.encoders import ENCODERS, Encoder
-from paraembed.encoders.configs import AvgConfig, BiGranConfig, GranConfig, GranNoGateConfig
+from paraembed.encoders.configs import BiGranConfig, GranConfig
 from paraembed.encoders.packed import pack
-from paraembed.evaluation.analyses.content import CannotMakeError
-from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
+from paraembed.evaluation.analyses.gates import gate_norms, gates, has_gate, read_tagged
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
@@ -77,33 +76,6 @@ def test_boundary_tokens_are_read_and_have_no_norm(bos_eos_tokens):
     assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("config", [GranConfig(), BiGranConfig()])
-def test_gates_of_an_encoder_in_16_bits(config):
-    expected, coarse = gate_norms(_encoder(config), TEXTS), _encoder(config).requires_grad_(False)
-    coarse.placed("cpu", "bfloat16").encode(["a b"])
-    assert coarse.matrix.dtype == torch.bfloat16
-    norms = gate_norms(coarse, TEXTS)
-    assert norms.dtype == np.float64
-    assert np.allclose(norms, expected, rtol=0.02)
-
-
-def test_what_it_needs_is_said(inputs):
-    assert not has_gate(_encoder(AvgConfig()))
-    assert not has_gate(_encoder(GranNoGateConfig()))
-    with pytest.raises(CannotMakeError, match=r"encoders are avg, .*GRAN has gates"):
-        gates(replace(inputs, candidates=inputs.candidates[:1]))
-    unknown = pa.array(["zebra zebra", ""])
-    suite = Suite("pairs", (Group("", (ScoredPairs("own", np.array([0.0, 1.0]), unknown, unknown),)),))
-    with pytest.raises(CannotMakeError, match="no known word occurs 10 times"):
-        gates(replace(inputs, suites=(suite,)))
-
-
-def test_means_by_kind_of_a_hand_example():
-    means = by_kind(["NN", "DT", "NN", "VB", "DT", "CD"], np.array([4.0, 1.0, 2.0, 3.0, 1.0, 9.0]), 1)
-    assert [tuple(mean) for mean in means] == [("CD", 9, 1), ("NN", 3, 2), ("VB", 3, 1), ("DT", 1, 2)]
-    assert [mean.name for mean in by_kind(["a", "b", "a"], np.ones(3), 2)] == ["a"]
-
-
 def test_tags_and_labels_of_a_file(tmp_path, inputs):
     tagged = tmp_path / "tagged.tsv"
     sentence = "The\tDT\tdet\nCAT\tNN\tnsubj\nsat\tVBD\troot\nzebra\tNN\tobj\n\n"
@@ -118,14 +90,6 @@ def test_tags_and_labels_of_a_file(tmp_path, inputs):
         assert np.isclose(found[tag][0], norm, atol=1e-4)
     assert {row[0] for row in tables["-labels-1"].rows} == {"det", "nsubj", "root"}
     assert {row[0] for row in tables["-tags-and-labels-1"].rows} == {"DT det", "NN nsubj", "VBD root"}
-
-
-def test_words_of_the_texts(inputs):
-    words = next(table for table in gates(inputs).tables if table.suffix == "-words-1")
-    tokens = [token for side in inputs.suites[0].texts for text in side.to_pylist() for token in text.split()]
-    assert "zebra" not in {row[0] for row in words.rows}
-    assert {row[0]: row[2] for row in words.rows}["cat"] <= tokens.count("cat")
-    assert words.rows == tuple(sorted(words.rows, key=lambda row: -float(row[1] or 0)))
 
 
 def test_pieces_of_the_texts(inputs):

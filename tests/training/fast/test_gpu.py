@@ -16,19 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paraembed.encoders import ENCODERS, config_from_dict
-from paraembed.encoders.configs import (
-    AvgConfig,
-    BiLstmAvgConfig,
-    BiLstmConfig,
-    Gran4Config,
-    LstmAvgConfig,
-    LstmConfig,
-    ProjConfig,
-    RnnConfig,
-    SumConfig,
-    WordConfig,
-)
+from paraembed.encoders import ENCODERS, config_from_dict, configs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.best import Evaluation
@@ -37,7 +25,6 @@ from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
 from paraembed.training.fast.gpu import DeviceStep, Graphs, StepInputs
 from paraembed.training.loop import run_steps
-from paraembed.training.loop import train as whole_training
 from paraembed.training.objectives import step_draws
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
@@ -50,30 +37,30 @@ CHECKED = {name: True for name in ("check_input_liveness",) if name in OPTIONS}
 BASE = Recipe(batch_size=20, learning_rate=0.002)
 CHANGES = [
     *({"encoder": config_from_dict({"name": name})} for name in ENCODERS),
-    {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0, "optimizer": "sgd"},
+    {"encoder": configs.SumConfig(), "similarity": "dot", "margin": 1.0, "optimizer": "sgd"},
     {"negative_pool": "same_side", "optimizer": "adagrad", "learning_rate": 0.05, "clip": 0.05, "negatives": "mix"},
     {"word_l2": 0.1, "clip": 0.1, "clip_form": "global"},
-    {"encoder": Gran4Config(), "adam_form": "released", "clip": 0.05, "clip_form": "gate"},
-    {"encoder": ProjConfig(), "optimizer": "adagrad", "adagrad_form": "matlab"},
+    {"encoder": configs.Gran4Config(), "adam_form": "released", "clip": 0.05, "clip_form": "gate"},
+    {"encoder": configs.ProjConfig(), "optimizer": "adagrad", "adagrad_form": "matlab"},
     {"similarity": "dot", "word_l2": 0.1, "l2_form": "released", "bos_eos_tokens": "both"},
     {"equal_negatives": "excluded", "negatives": "min_violation"},
-    {"encoder": WordConfig(), "paired_negatives": "excluded", "negatives": "rand"},
-    {"encoder": LstmConfig(peepholes=False), "clip": 0.05, "clip_form": "global", "encoder_l2": 0.01},
-    {"encoder": BiLstmConfig(combine="tanh"), "optimizer": "adagrad", "encoder_learning_rate": 0.02},
-    {"encoder": BiLstmAvgConfig(output_gate=False), "update": "dense", "word_l2": 0.01, "clip": 0.1},
-    {"encoder": Gran4Config(), "scramble": 0.5, "scramble_time": "after", "bos_eos_tokens": "both"},
-    {"encoder": RnnConfig(), "scramble": 0.5, "scramble_swaps": 1.0, "scramble_form": "each", "negatives": "mix"},
-    {"encoder": LstmAvgConfig(), "train_words": False},
-    {"encoder": ProjConfig(), "objective": "contrastive", "contrast_phrases": 5, "scramble": 0.5},
-    {"encoder": RnnConfig(), "objective": "negative_sampling", "contrast_phrases": 5, "similarity": "dot"},
-    {"encoder": ProjConfig(), "objective": "squared_l2"},
+    {"encoder": configs.WordConfig(), "paired_negatives": "excluded", "negatives": "rand"},
+    {"encoder": configs.LstmConfig(peepholes=False), "clip": 0.05, "clip_form": "global", "encoder_l2": 0.01},
+    {"encoder": configs.BiLstmConfig(combine="tanh"), "optimizer": "adagrad", "encoder_learning_rate": 0.02},
+    {"encoder": configs.BiLstmAvgConfig(output_gate=False), "update": "dense", "word_l2": 0.01, "clip": 0.1},
+    {"encoder": configs.Gran4Config(), "scramble": 0.5, "scramble_time": "after", "bos_eos_tokens": "both"},
+    {"encoder": configs.RnnConfig(), "scramble": 0.5, "scramble_swaps": 1.0, "scramble_form": "each"},
+    {"encoder": configs.LstmAvgConfig(), "train_words": False},
+    {"encoder": configs.ProjConfig(), "objective": "contrastive", "contrast_phrases": 5, "scramble": 0.5},
+    {"encoder": configs.RnnConfig(), "objective": "negative_sampling", "contrast_phrases": 5, "similarity": "dot"},
+    {"encoder": configs.ProjConfig(), "objective": "squared_l2"},
     {"mega_batch_size": 2, "negatives": "mix"},
-    {"encoder": LstmAvgConfig(), "mega_batch_size": 3, "scramble": 0.5},
-    {"encoder": Gran4Config(), "mega_batch_size": 2, "equal_negatives": "excluded"},
+    {"encoder": configs.LstmAvgConfig(), "mega_batch_size": 3, "scramble": 0.5},
+    {"encoder": configs.Gran4Config(), "mega_batch_size": 2, "equal_negatives": "excluded"},
 ]
 ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},
-    {"precision": "bfloat16", "encoder": LstmAvgConfig()},
+    {"precision": "bfloat16", "encoder": configs.LstmAvgConfig()},
     {"batch_size": 2048},
 ]
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -103,8 +90,10 @@ def layouts(all_changes):
     """Each recipe's changes, and whether the step pads its batches; a recurrent encoder's are compared both ways."""
     for changes in all_changes:
         recurrent = encoder_of(replace(BASE, **changes)).composition.is_recurrent
-        for padded in (True, False) if recurrent else (True,):
-            yield pytest.param(changes, padded, id=name_of(changes) + ("-exact" if not padded else ""))
+        yield pytest.param(changes, True, id=name_of(changes))
+        if recurrent:
+            marks = pytest.mark.slow if len(changes) > 1 else ()
+            yield pytest.param(changes, False, id=name_of(changes) + "-exact", marks=marks)
 
 
 @pytest.fixture
@@ -158,11 +147,12 @@ def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device)
         assert torch.equal(before["matrix"], ours.matrix.detach())
 
 
-@pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"word_dropout": 0.3}, {"dropout": 0.2, "word_dropout": 0.2}])
-@pytest.mark.parametrize("encoder", [AvgConfig(), Gran4Config()])
-def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
+@pytest.mark.parametrize(
+    "changes", [{"dropout": 0.2, "word_dropout": 0.2}, {"dropout": 0.4, "encoder": configs.Gran4Config()}]
+)
+def test_what_dropout_draws_is_the_steps(pairs, changes):
     """Drawn for padding, too, so not the numbers of the CPU: the same in every run, others in every step."""
-    recipe = replace(BASE, encoder=encoder, **changes)
+    recipe = replace(BASE, **changes)
     ends = []
     for seed in (1, 1, 2):
         ours = encoder_of(recipe)
@@ -178,24 +168,25 @@ def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     first, again, second = (step._inputs(batch, 1, drawn)[1].tensors["factor0"] for drawn in draws)
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
-    share = changes.get("dropout", changes.get("word_dropout"))
+    share = changes["dropout"]
     assert (first == 0).float().mean().item() == pytest.approx(share, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"similarity": "dot", "negatives": "min_violation", "optimizer": "sgd"},
-        {"word_l2": 0.1, "clip": 0.1, "negative_pool": "same_side"},
-        {"negatives": "mix"},
-    ],
-    ids=name_of,
+@given(
+    changes=st.sampled_from(
+        [
+            {"similarity": "dot", "negatives": "min_violation", "optimizer": "sgd"},
+            {"word_l2": 0.1, "clip": 0.1, "negative_pool": "same_side"},
+            {"negatives": "mix"},
+        ]
+    ),
+    at_once=st.integers(1, 5),
+    flushed=st.sets(st.integers(1, 6)),
+    batch_size=st.sampled_from([9, 11, 49]),
 )
-@given(at_once=st.integers(1, 5), flushed=st.sets(st.integers(1, 10)), batch_size=st.sampled_from([9, 11, 89]))
 def test_steps_in_a_queue_are_those_of_one_at_a_time(changes, at_once, flushed, batch_size):
     """To the bit, wherever the queue is flushed; the last step may be smaller, or have one pair."""
-    pairs, recipe = make_pairs(), replace(BASE, batch_size=batch_size, **changes)
+    pairs, recipe = make_pairs().slice(0, 100), replace(BASE, batch_size=batch_size, **changes)
     queued, single = (DeviceStep(encoder_of(recipe), recipe, pairs) for _ in range(2))
     sums = torch.zeros(2, dtype=torch.float64)
     with patch.object(gpu_module, "STEPS_AT_ONCE", at_once), AsksNothing():
@@ -208,7 +199,7 @@ def test_steps_in_a_queue_are_those_of_one_at_a_time(changes, at_once, flushed, 
     assert same_bits(queued.encoder, single.encoder)
     state = single.update.state()
     assert all(torch.equal(tensor, state[name]) for name, tensor in queued.update.state().items())
-    assert queued.skipped_pairs == single.skipped_pairs == int(batch_size == 89)
+    assert queued.skipped_pairs == single.skipped_pairs == int(batch_size == 49)
 
 
 @pytest.mark.parametrize("changes", [{}, {"negative_pool": "same_side", "similarity": "dot", "optimizer": "sgd"}])
@@ -221,11 +212,12 @@ def test_few_texts_get_the_gradients_of_many(pairs, changes):
     torch.testing.assert_close(*(step.matrix for step in steps), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("killed_at", [1, 3, 6])
-def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkeypatch, killed_at):
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("killed_at", [1, 5])
+def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkeypatch, killed_at, device):
     """Checkpoints, reports and evaluations come at steps where the queue is not full."""
     monkeypatch.setattr(gpu_module, "STEPS_AT_ONCE", 4)
-    recipe = replace(BASE, batch_size=9, epochs=4)
+    recipe = replace(BASE, batch_size=9, epochs=4, dropout=0.2, word_dropout=0.1)
 
     def run(encoder, name, saved=lambda: None):
         step = DeviceStep(encoder, recipe, pairs)
@@ -239,20 +231,17 @@ def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkey
         if not killed_at:
             raise Killed
 
-    unbroken, broken, resumed = (encoder_of(recipe) for _ in range(3))
+    unbroken, broken, resumed = (encoder_of(recipe).to(device) for _ in range(3))
     whole = run(unbroken, "unbroken")
     with pytest.raises(Killed):
         run(broken, "broken", kill)
     rest = run(resumed, "broken")
-    assert same_bits(unbroken, resumed)
-    assert (rest.curve, rest.scores) == (whole.curve, whole.scores)
-
-
-def test_what_is_asked_is_noticed(pairs):
-    recipe = replace(BASE, encoder=ProjConfig())
-    step = Step(encoder_of(recipe), recipe, pairs)
-    with AsksNothing(), pytest.raises(AssertionError, match="_local_scalar_dense"):
-        float(step(next(step.batches(pairs, 0)), 1)[0])
+    if device == "cuda":  # the steps before a recording have other kernels than a replay
+        torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
+        assert [step for step, *_ in rest.scores] == [step for step, *_ in whole.scores]
+    else:
+        assert same_bits(unbroken, resumed)
+        assert (rest.curve, rest.scores) == (whole.curve, whole.scores)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -272,7 +261,7 @@ def test_zero_vectors_stay_finite_and_padding_moves_nothing(pairs, device):
     assert torch.isfinite(encoder.matrix).all()
 
 
-@pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), LstmAvgConfig()])
+@pytest.mark.parametrize("encoder", [configs.AvgConfig(), configs.ProjConfig(), configs.LstmAvgConfig()])
 def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs, encoder):
     recipe = replace(BASE, encoder=encoder, optimizer="sgd", learning_rate=0.05)
     exact, rough = encoder_of(recipe), encoder_of(recipe)
@@ -291,12 +280,12 @@ def test_bfloat16_decides_no_threshold(pairs):
         train(DeviceStep(encoder_of(one), one, pairs), pairs) for one in (recipe, replace(recipe, precision="bfloat16"))
     )
     assert torch.equal(exact, rough)
-    recipe = replace(recipe, encoder=ProjConfig(), precision="bfloat16")
+    recipe = replace(recipe, encoder=configs.ProjConfig(), precision="bfloat16")
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
     assert step(next(step.batches(pairs, 0)), 1)[1] > 0.97
 
 
-@pytest.mark.parametrize("changes", [{}, {"encoder": LstmAvgConfig()}, {"mega_batch_size": 2}], ids=name_of)
+@pytest.mark.parametrize("changes", [{}, {"encoder": configs.LstmAvgConfig()}, {"mega_batch_size": 2}], ids=name_of)
 def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
     """Without a garbage collection, which does not know how large a GPU's tensors are."""
     recipe = replace(BASE, **changes)
@@ -371,35 +360,10 @@ def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, 
 
 @pytest.mark.gpu
 @NO_GPU
-def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_path):
-    recipe = replace(BASE, batch_size=9, epochs=40, dropout=0.2, word_dropout=0.1)
-    encoders = [encoder_of(recipe).to("cuda") for _ in range(3)]
-    unbroken, broken, resumed = encoders
-
-    def run(encoder, checkpoints, on_report=lambda _: None):
-        evaluation = Evaluation(lambda encoder: (-encoder.matrix.detach().norm().item(), {}), every=7.3)
-        counters = whole_training(
-            encoder, pairs, recipe, checkpoints=checkpoints, evaluation=evaluation, on_report=on_report
-        )
-        return [step for step, *_ in counters.scores]
-
-    def break_off(report):
-        if report.step == 200:
-            raise Killed
-
-    steps = run(unbroken, None)
-    with pytest.raises(Killed):
-        run(broken, Checkpoints(tmp_path, steps=7), break_off)
-    assert run(resumed, Checkpoints(tmp_path)) == steps
-    torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
-
-
-@pytest.mark.gpu
-@NO_GPU
 def test_torchs_lstm_on_a_gpu_is_in_float32():
     """TF32 has 10 bits: at width 300 states would be off by 1e-4 and more."""
     generator = torch.Generator().manual_seed(1)
-    composition = LstmAvgConfig(peepholes=False).build(300, generator)
+    composition = configs.LstmAvgConfig(peepholes=False).build(300, generator)
     rows, ids = torch.randn(50, 300, generator=generator), torch.randint(50, (60,), generator=generator)
     offsets = torch.arange(0, 61, 20)
     expected = composition(rows, ids, offsets).detach()
