@@ -133,22 +133,6 @@ def test_an_append_that_failed_takes_the_corrected_file(add, files, tmp_path):
     assert keys(tmp_path / "out") == ["a", "b", "c", "d"]
 
 
-def test_copies_and_moved_files(add, files, tmp_path):
-    plain, limits = Settings("text", "key", part_rows=2), Limits(on_duplicate_id="keep")
-    for name in ("x", "y"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "t.csv").write_text(f"key,text,at\n{name},the cat,1\n")
-    add(tmp_path / "x", tmp_path / "y", settings=plain)
-    for name in ("x", "y"):
-        (tmp_path / name).rename(tmp_path / f"new-{name}")
-    assert add(tmp_path / "new-x", tmp_path / "new-y", settings=plain).was_finished
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "t.csv").write_bytes((tmp_path / "new-x" / "t.csv").read_bytes())
-    done = add(tmp_path / "new-x", tmp_path / "new-y", tmp_path / "x", settings=plain, limits=limits)
-    assert done.rows in {2, 3}  # of one content at two places, one may be the known one
-    assert keys(tmp_path / "out")[:1] == ["x"]
-
-
 @pytest.mark.parametrize("other", ["append", "compact"])
 def test_what_another_command_committed_meanwhile_is_not_replaced(add, files, tmp_path, monkeypatch, other):
     """It comes between the choice of the generation and the lock."""

@@ -77,6 +77,7 @@ def test_another_model_does_not_resume(corpus, tmp_path, kind, library):
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
 
 
+@pytest.mark.slow
 def test_a_finished_output_is_recognized_without_pytorch(corpus, tmp_path):
     model, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
     build(model, corpus, replace(SMALL, id_kind="file-row"), out)

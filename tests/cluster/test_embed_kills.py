@@ -115,6 +115,7 @@ def moments(folder, *names):
     return folder
 
 
+@pytest.mark.slow
 def test_threads_that_feed_a_gpu(corpus, tiny_encoder_folder, unbroken, tmp_path):
     """On a CPU: three threads read, tokenize and write parts while one of them encodes."""
     code = (
@@ -156,6 +157,7 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_w
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))
 
 
+@pytest.mark.slow
 def test_every_crash_point_of_one_process(corpus, tiny_encoder_folder, unbroken, tmp_path):
     """The engine of one process dies where workers and driver die; now and then workers of Ray go on."""
     parts = [_file(number) for number in (2, 5, 13)]
@@ -173,6 +175,7 @@ def test_every_crash_point_of_one_process(corpus, tiny_encoder_folder, unbroken,
     assert digests(out) == digests(tmp_path / "mixed") == unbroken(1000)
 
 
+@pytest.mark.slow
 def test_hashes_of_ids_survive_every_crash_point(tiny_encoder_folder, tmp_path):
     """Killed while a part writes its hashes, and before the commit; and some are missing."""
     keys, table, expected = [f"key {row % 970}" for row in range(1000)], tmp_path / "t.parquet", tmp_path / "expected"
@@ -324,6 +327,7 @@ def test_tasks_of_a_machine_that_is_lost_run_on_others(tmp_path, how):
     assert int(seconds) < 300
 
 
+@pytest.mark.slow
 def test_killed_runs_with_chunks_end_with_the_same_bytes(corpus, tiny_encoder_folder, tmp_path):
     build(tiny_encoder_folder, corpus, Settings(part_rows=5000, chunk_tokens=3, chunk_overlap=1), tmp_path / "alone")
     names = f"write {_file(1)}", f"rename {_file(2)}", "rename 000-000000.arrow", "rename _manifest.json"

@@ -11,13 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from mlflow.tracking import MlflowClient
 from safetensors.torch import load_file
 
 from paraembed import checkpoint
 from paraembed.cluster import teach as stages
 from paraembed.cluster.embed import embed
-from paraembed.cluster.mine import mine
 from paraembed.cluster.shard import shard_pairs
 from paraembed.distillation import texts as distillation
 from paraembed.distillation.estimate import dry_run
@@ -26,13 +24,13 @@ from paraembed.distillation.stages import StudentRequest
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.evaluation.report import known_metadata
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
-from paraembed.settings import Gpus, Inference, MineSettings
+from paraembed.settings import Gpus, Inference
 from paraembed.text.bigrams import TAB
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.data import Pairs
@@ -86,14 +84,6 @@ def taught(data, ray_cluster):
     return data / "student", data / "stages", record
 
 
-def test_the_inputs_of_a_student_are_in_mlflow(taught, data, store):
-    of_first = {"filter_string": "attributes.run_name = 'teach student'", "order_by": ["start_time ASC"]}
-    run, *_ = MlflowClient(store).search_runs(["1"], **of_first)
-    inputs = {each.dataset.name: each.dataset for each in run.inputs.dataset_inputs}
-    assert inputs.keys() == {"texts", "evaluation sets left out"}
-    assert str(data / "texts.txt") in inputs["texts"].source
-
-
 @pytest.fixture
 def work(taught, tmp_path):
     """A copy of the stages of ``taught``."""
@@ -124,15 +114,6 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taug
     seconds = read_json(stages_of_1 / "_seconds.json", dict[str, float])
     assert {name.partition("-")[0] for name in seconds} == {*STAGES}
     assert min(seconds.values()) > 0
-
-
-def test_the_seconds_of_a_stage_are_those_of_the_run_that_wrote_it(data, taught, work, tmp_path, capsys):
-    before = read_json(work / "_seconds.json", dict[str, float])
-    teach(request(data, replace(EXACT, l2=1e-3)), tmp_path / "student", work)
-    after = read_json(work / "_seconds.json", dict[str, float])
-    assert sorted(name.partition("-")[0] for name in after.keys() - before) == ["ridge", "student"]
-    assert before.items() <= after.items()
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == STAGES
 
 
 def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, taught, work, tmp_path, capsys):
@@ -169,38 +150,6 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", work)
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
-
-
-def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_have(data, taught, work, tmp_path):
-    lines = (data / "pairs.tsv").read_text().splitlines()
-    (tmp_path / "pairs.tsv").write_text("".join(f"({line.upper()}, w0's)!\n" for line in lines))
-    recipe, found, tables, plain = replace(STUDENT, batch_size=40), {}, [], replace(EXACT, normalize="none")
-    assert checkpoint.load(taught[0]).tokenizer == "ptb-v1+nfkc"  # by default
-    teach(request(data, plain), tmp_path / "taught", work)
-    (tmp_path / "words.txt").write_text("".join(f"w{row} {row} 1\n" for row in range(150)))
-    for tokenizer in ("space", "ptb-v1"):
-        shards = tmp_path / tokenizer
-        shard_pairs([tmp_path / "pairs.tsv"], shards, ShardSettings(tokenizer=tokenizer))
-        teach(request(data, plain, pairs=shards, recipe=recipe), tmp_path / f"student-{tokenizer}", work)
-        tables.append(checkpoint.load(tmp_path / f"student-{tokenizer}").matrix)
-        trees = replace(recipe, encoder=RecursiveConfig())
-        for name, words, used in (
-            ("encoder", tmp_path / "taught", recipe),
-            ("file", tmp_path / "words.txt", recipe),
-            ("trees", tmp_path / "taught", trees),
-        ):
-            pairs = Pairs(used, shards, words)
-            encoder, coverage = pairs.untrained()
-            ids, _, _ = pairs.read(encoder)
-            found[name, tokenizer] = ids.ids.tobytes(), coverage.covered
-            is_changed = name == "encoder" and tokenizer == "space"  # by ptb-v1, which keeps its own tokens
-            assert pairs.inputs().get("tokenizer") == ("ptb-v1" if is_changed else None)
-    assert torch.equal(*tables)
-    trained = [checkpoint.read_config(folder)["provenance"]["training"] for folder in work.glob("trained-*")]
-    assert sorted(identity.get("tokenizer", "") for identity in trained) == ["", "ptb-v1"]
-    assert found["encoder", "space"] == found["encoder", "ptb-v1"]
-    for name in ("file", "trees"):  # the shards' tokens
-        assert found[name, "space"] != found[name, "ptb-v1"]
 
 
 def unit(vectors):
@@ -264,16 +213,6 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
     part.write_bytes(b"")
     with pytest.raises(ValueError, match=r"part-00000.parquet is missing or damaged; remove .*texts-"):
         teach(request(data), tmp_path / "other", work)
-
-
-@pytest.mark.slow
-def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp_path):
-    (vectors,) = taught[1].glob("vectors-*")
-    manifest, _ = mine(vectors, tmp_path / "pairs", MineSettings(0.5, 3))
-    assert manifest["pairs"] > 0
-    texts = set((data / "texts.txt").read_text().splitlines())
-    mined = pq.read_table([*(tmp_path / "pairs").glob("part-*")], columns=["first", "second"])
-    assert set(mined["first"].to_pylist()) <= texts >= set(mined["second"].to_pylist())
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 import gzip
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,8 +18,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.train import Training, train_model
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, LstmAvgConfig, ProjConfig, RecursiveConfig, WordConfig
+from paraembed.encoders.configs import LstmAvgConfig
 from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
@@ -30,7 +28,6 @@ from paraembed.process import records_graphs, versions
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.signals import STOPPED_LINE, RunFailedError
-from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
 from paraembed.training.pairs import pairs_to_ids
@@ -109,19 +106,6 @@ def unbroken(sample, tmp_path_factory):
     return fit(sample, tmp_path_factory.mktemp("unbroken") / "avg")
 
 
-def test_pairs_are_converted_once(sample, tmp_path):
-    pairs, folder = Pairs(RECIPE, sample / "pairs", sample / "sample" / "vectors.txt.gz"), tmp_path / "pairs"
-    for number, recipe in enumerate([RECIPE, replace(RECIPE, max_tokens=2)]):
-        data, untrained = pairs.with_recipe(recipe), tmp_path / f"untrained-{number}"
-        encoder, _ = data.untrained()
-        data.save(encoder, untrained, "")
-        assert [data.convert(untrained, folder) for _ in range(2)] == [True, False]
-        in_files, in_memory = data.read(encoder, folder), data.read(encoder)
-        assert in_files[1:] == in_memory[1:]
-        assert np.array_equal(in_files[0].ids, in_memory[0].ids)
-        assert np.array_equal(in_files[0].offsets, in_memory[0].offsets)
-
-
 def model(folder):
     return sha256_of(folder / "model.safetensors")
 
@@ -134,23 +118,6 @@ def flags(sample, out, *more):
 
 def command(sample, out, *more):
     return job_command(*flags(sample, out, *more))
-
-
-def test_what_is_not_read_or_not_told_apart_is_said(sample, tmp_path, capsys):
-    fit(
-        sample, tmp_path / "e", replace(RECIPE, epochs=1, encoder=RecursiveConfig(), max_tokens=4, bos_eos_tokens="end")
-    )
-    said = capsys.readouterr().err
-    assert re.search(r"\d,\d{3} of \d+,\d{3} texts are truncated to max_tokens = 4 tokens", said)
-    assert re.search(r"\d,\d{3} of \d+,\d{3} texts have no parse tree; right-branching trees are used", said)
-    encoder = paraembed.load(tmp_path / "e")
-    assert (encoder.max_tokens, encoder.bos_eos_tokens, encoder.vocabulary[-1].as_py()) == (4, "end", END)
-    wide = replace(RECIPE, epochs=1, encoder=WordConfig(), margin=2.0)  # which no pair keeps
-    fit(sample, tmp_path / "w", wide, Placement(pairs_memory_gb=1e-4))
-    said = capsys.readouterr().err
-    assert "texts have several words; the encoder word reads only the first" in said
-    assert re.search(r"6,000 pairs on disk .* in windows of 4,096 pairs", said)
-    assert "so the encoder may give all texts the same vector; try `negatives` mix" in said
 
 
 def test_texts_are_normalized_unless_a_recipe_is_named_or_an_earlier_version_began(sample, tmp_path, capsys):
@@ -284,44 +251,6 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     np.testing.assert_array_equal(logged.predict(["a text", ""]), encoder.encode(["a text", ""]))
 
 
-def test_an_evaluation_that_fails_and_a_dead_tracking_server_cost_a_warning(
-    sample, unbroken, tmp_path, monkeypatch, caplog
-):
-    """Sentences of unknown words: all alike, so no correlation is defined."""
-    (tmp_path / "unknown.tsv").write_text("1\tqq\trr\n2\tss\ttt\n3\tuu\tvv\n")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
-    fit(sample, tmp_path / "avg", tests=tmp_path / "unknown.tsv")
-    assert caplog.text.count("has no score: encoder, pairs/unknown: the 3 predictions are all 1") == 8
-    assert "no evaluation has a score" in caplog.text
-    assert "http://127.0.0.1:9" in caplog.text
-    assert "hunter2" not in caplog.text
-    assert model(tmp_path / "avg") == model(unbroken)
-
-
-def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(sample, tmp_path, capsys):
-    """Every pair's gold score is that of the untrained encoder, so that training makes it worse from the start."""
-    tests = sample / "sample" / "test-pairs.tsv"
-    rows = [line.split("\t") for line in tests.read_text().splitlines()[1:]]
-    untrained = Encoder(AvgConfig(), read_words(sample / "sample" / "vectors.txt.gz"), "space")
-    first, second = (untrained.encode([row[side] for row in rows]) for side in (1, 2))
-    alike = cosine(first, second).tolist()
-    (tmp_path / "tests.tsv").write_text(
-        "".join(f"{a}\t{row[1]}\t{row[2]}\n" for a, row in zip(alike, rows, strict=True))
-    )
-    stopped = fit(
-        sample, tmp_path / "avg", tests=tmp_path / "tests.tsv", selection=Selection(eval_every=0.2, patience=3)
-    )
-    assert "stopping early: no improvement in the last 3 evaluations" in capsys.readouterr().err
-    provenance = json.loads((stopped / "config.json").read_text())["provenance"]
-    assert provenance["selected"]["best"]["step"] == 24
-    assert provenance["selected"]["last"]["step"] == provenance["steps"] == 96
-    with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*choose another `out`"):
-        fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv")
-    with pytest.raises(ValueError, match=r"`select` is sts/mean.*allowed: pairs/tests/pearson"):
-        fit(sample, tmp_path / "new", tests=tmp_path / "tests.tsv", selection=Selection(select="sts/mean"))
-    assert not list(tmp_path.glob("new*"))
-
-
 def test_the_same_call_again_changes_nothing_and_another_is_refused(sample, unbroken, tmp_path, capsys):
     before = model(unbroken)
     fit(sample, unbroken)
@@ -368,21 +297,7 @@ def test_bad_places_are_refused_and_left_alone(sample, unbroken, tmp_path):
         train(tmp_path / "none", tmp_path, tmp_path / "out")
 
 
-def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample, tmp_path):
-    diverging = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
-    with pytest.raises(RunFailedError, match=r"nan by step \d+ .*1e\+36"):
-        fit(sample, tmp_path / "avg", diverging)
-    assert (tmp_path / "avg.training" / "untrained" / "config.json").is_file()
-    with pytest.raises(ValueError, match=r"another recipe\.encoder\.name \(was proj, is avg\)"):
-        fit(sample, tmp_path / "avg")
-    fit(sample, tmp_path / "avg", overwrite=True)
-    assert json.loads((tmp_path / "avg" / "config.json").read_text())["provenance"]["loss"] > 0
-
-
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, *(pytest.param(stop, marks=pytest.mark.slow) for stop in (signal.SIGTERM, signal.SIGHUP))],
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_driver_goes_on_to_the_same_bytes(sample, unbroken, tmp_path, store, number, capsys):
     out = tmp_path / "avg"
     # Checkpoints after every report, so that the end comes in the middle of an epoch.

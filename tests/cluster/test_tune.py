@@ -1,7 +1,6 @@
 import gzip
 import json
 import re
-import shlex
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +14,6 @@ import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begun, run_sweep
 from paraembed.commands.tune import Tune
@@ -29,7 +27,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
-from tests.jobs import answers, interrupted, job_command, run_job
+from tests.jobs import answers, interrupted, job_command
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
@@ -142,41 +140,6 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
         tune(replace(same, data=other))
     assert records(swept) == before
     assert sha256_of(swept / "encoder" / "model.safetensors") == model
-
-
-def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray(sample, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sweep = replace(flags(sample, tmp_path / "a sweep"), settings=SearchSettings("random", 1), min_coverage=0.125)
-    tune(sweep)
-    following = re.search(r"next: python jobs/train\.py (.*)", capsys.readouterr().err)[1]
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # where no cluster answers
-    tune(sweep)
-    again = capsys.readouterr()
-    assert f"{sweep.out} is already finished; nothing to do\n" in again.err
-    assert following in again.err
-    assert len(again.out.splitlines()) == 3
-    monkeypatch.delenv("RAY_ADDRESS")
-    command = shlex.split(following)
-    assert command[command.index("--min-coverage") + 1] == "0.125"
-    assert run_job("train", *command) == 0
-    assert checkpoint.read_config(tmp_path / "ENCODER")["recipe"] == json.loads(
-        (sweep.out / "best-recipe.json").read_text()
-    )
-
-
-def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample, tmp_path, capsys):
-    estimate = tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))["estimate"]
-    line = re.search(
-        r"on 500 of .*; about (\d+) s a trial .* (\d+) s for the start, so (\d+) s for 4 trials",
-        capsys.readouterr().err,
-    )
-    each, start, total = map(int, line.groups())
-    assert each >= 1
-    assert start >= 8
-    assert total == pytest.approx(start + 2 * each, abs=1)
-    assert (estimate["trials"], estimate["rows"], estimate["concurrent"]) == (4, 500, 2)
-    assert (each, total) == pytest.approx((estimate["seconds_per_trial"], estimate["seconds"]), abs=1)
-    assert not (tmp_path / "out").exists()
 
 
 def test_bad_input_is_said_before_anything_runs(sample, tmp_path):

@@ -12,9 +12,6 @@ import pytest
 import ray
 from mlflow.tracking import MlflowClient
 
-from paraembed.evaluation.choose import check_held_out
-from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
-from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import ppdb_lines
 from tests.jobs import run_job
 
@@ -111,17 +108,7 @@ def test_the_run_of_a_training_is_an_encoder(folder, store, capsys):
         assert f"has no encoder of {run_id}" in err
 
 
-def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(folder):
-    out = folder / "out"
-    out.mkdir()
-    for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
-        (out / name).write_text('{"encoders": [], "published": []}')
-    assert evaluate("--baseline ppdb-heuristics --suite sts --data . --resamples 0 --no-analyses --out out") == 0
-    assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
-    saved = json.loads((out / "scores.json").read_text())
-    assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
-
-
+@pytest.mark.slow
 def test_ppdb_scores_its_pairs_and_rated_pairs_train_a_regression(folder, store):
     lines = "".join(ppdb_lines("2.0", 60, seed=1)).splitlines()
     (folder / "ppdb").write_text("\n".join(lines) + "\n")
@@ -178,18 +165,6 @@ def test_names_from_outside_do_nothing_in_the_files_that_are_opened(folder, caps
     assert len(list(out.glob("disagreement-*.csv"))) == len(sets)
 
 
-def test_pairs_of_the_training_are_not_held_out(folder):
-    request = EvaluationRequest(encoders=("encoder",), held_out=folder / "pairs", choices=2)
-    (folder / "pairs").mkdir()
-    (folder / "pairs" / "manifest.json").write_text("{}")
-    config = json.loads((folder / "encoder" / "config.json").read_text())
-    config["provenance"] = {"training": {"pairs": sha256_of(folder / "pairs" / "manifest.json")}}
-    (folder / "encoder" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="pairs contains the training pairs of encoder"):
-        check_held_out(request.held_out, find_candidates(request, shutil.copytree))
-    check_held_out(None, find_candidates(request, shutil.copytree))
-
-
 def test_where_the_scores_go_unless_told(folder):
     assert evaluate("--encoder encoder --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "encoder-scores" / "scores.json").is_file()
@@ -200,15 +175,6 @@ def test_where_the_scores_go_unless_told(folder):
     assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "scores" / "scores.md").is_file()
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
-
-
-def test_the_same_scores_twice(folder):
-    saved = []
-    for _ in range(2):
-        assert evaluate("--encoder encoder --pairs test-pairs.tsv --out out") == 0
-        saved.append({path.name: path.read_bytes() for path in (folder / "out").iterdir()})
-        shutil.rmtree(folder / "out")
-    assert saved[0] == saved[1]
 
 
 def test_a_relative_path_in_a_submitted_job_is_refused(folder, monkeypatch, capsys):

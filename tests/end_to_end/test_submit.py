@@ -132,13 +132,6 @@ def test_a_sweep_runs_by_submission(client):
     assert "best: trial " in done.stdout
 
 
-def test_a_relative_output_is_refused(client, tmp_path):
-    done = submit(client, "jobs/shard.py", "--input", tmp_path / "x.tsv", "--out", "pairs")
-    assert done.returncode != 0
-    assert "runs in a temporary copy of the folder; give an absolute path" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")
 def test_another_user_reaches_nothing_of_a_head(client, submitted):
     paths = [Path(client["FILES"]), *Path(client["FILES"]).rglob("*")]

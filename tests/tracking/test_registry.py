@@ -1,18 +1,14 @@
 """A logged model runs where this project is not installed, and behind MLflow's server."""
 
-import json
 import re
 import shutil
 import sys
 import sysconfig
-import threading
-import urllib.request
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import uvicorn
 
 import paraembed
 from paraembed import checkpoint
@@ -118,28 +114,3 @@ def test_a_logged_model_has_a_signature_an_example_and_one_version(logged, tiny_
     assert [(int(version.version), version.tags["fingerprint"]) for version in versions] == [(1, expected.fingerprint)]
     for name in (logged, "models:/small@champion"):
         assert paraembed.load(name).fingerprint == expected.fingerprint
-
-
-@pytest.mark.usefixtures("logged")
-def test_mlflow_serves_a_registered_encoder(tiny_encoder_folder):
-    """The server of ``mlflow models serve``, in this process."""
-    from mlflow.pyfunc import scoring_server  # noqa: PLC0415 - a warning, but for ``logged``
-
-    app = scoring_server.init(mlflow.pyfunc.load_model("models:/small@champion"))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.05)
-            assert thread.is_alive()
-        port = server.servers[0].sockets[0].getsockname()[1]
-        url, headers = f"http://127.0.0.1:{port}/invocations", {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, json.dumps({"inputs": TEXTS}).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer = json.load(response)
-    finally:
-        server.should_exit = True
-        thread.join()
-    expected = paraembed.load(tiny_encoder_folder).encode(TEXTS)
-    np.testing.assert_array_equal(np.array(answer["predictions"], dtype=np.float32), expected)

@@ -13,6 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.commands import log
 from paraembed.signals import RunFailedError
+from paraembed.tracking import sender
 from paraembed.tracking.records import RecordFile, record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
 from tests.jobs import ran
@@ -86,6 +87,7 @@ def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatc
 
 def test_the_command_log_sends_what_jobs_left(empty_store, tmp_path, monkeypatch, caplog, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
+    monkeypatch.setattr(sender, "_LAST_SECONDS", 0.1)
     out = tmp_path / "out"
     for name in ("first", "second"):  # the second with the same output, while another job writes there
         with held_records(out) if name == "second" else nullcontext(), tracked_run(name, out) as run:

@@ -50,9 +50,8 @@ def test_a_random_sample_is_decided_by_its_seed_and_repeats_no_point():
     assert len({str(one) for one in drawn(1)}) == 10
 
 
-@pytest.mark.parametrize("concurrent", [1, 3])
-def test_tpe_is_decided_by_its_seed_repeats_no_point_and_finds_the_best(concurrent):
-    how = SearchSettings("tpe", 18, 5)
+def test_tpe_is_decided_by_its_seed_repeats_no_point_and_finds_the_best():
+    how, concurrent = SearchSettings("tpe", 18, 5), 3
     records = run_in_turn(how, 18, concurrent)
     assert records == run_in_turn(how, 18, concurrent)
     assert records != run_in_turn(SearchSettings("tpe", 18, 6), 18, concurrent)

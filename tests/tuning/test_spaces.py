@@ -68,7 +68,7 @@ def test_every_grid_has_the_papers_number_of_points():
 
 @pytest.mark.parametrize(
     "name",  # a grid of 17,280 points takes 8 s
-    [pytest.param(name, marks=pytest.mark.slow if space.size > 2000 else ()) for name, space in SPACES.items()],
+    [pytest.param(name, marks=pytest.mark.slow if space.size > 200 else ()) for name, space in SPACES.items()],
 )
 def test_points_are_recipes_all_different_and_the_best_is_among_them(name):
     space = SPACES[name]
