@@ -40,19 +40,19 @@ def texts(tmp_path_factory):
 
 def test_a_grown_corpus_and_other_columns(lstm, texts, tmp_path):
     """Only new texts are computed; the output of an empty cache has the bytes of a run without."""
-    cache, options = tmp_path / "cache", {"engine": "ray", "workers": 1}
-    embed(lstm, [texts / "some.txt"], tmp_path / "off", SETTINGS, engine="local")
-    done = embed(lstm, [texts / "some.txt"], tmp_path / "first", SETTINGS, cache=cache, **options)
+    cache, local, on_ray = tmp_path / "cache", {"engine": "local"}, {"engine": "ray", "workers": 1}
+    embed(lstm, [texts / "some.txt"], tmp_path / "off", SETTINGS, **local)
+    done = embed(lstm, [texts / "some.txt"], tmp_path / "first", SETTINGS, cache=cache, **local)
     assert done.cached == 0
     assert digests(tmp_path / "first") == digests(tmp_path / "off")
-    done = embed(lstm, [texts / "some.txt"], tmp_path / "again", SETTINGS, cache=cache, **options)
+    done = embed(lstm, [texts / "some.txt"], tmp_path / "again", SETTINGS, cache=cache, **local)
     assert done.cached == 300
     assert digests(tmp_path / "again") == digests(tmp_path / "off")
     other = Settings(part_rows=77, normalize=True, dtype="float16", keep=("text",))
-    done = embed(lstm, [texts / "all.txt"], tmp_path / "grown", other, cache=cache, **options)
+    done = embed(lstm, [texts / "all.txt"], tmp_path / "grown", other, cache=cache, **on_ray)
     assert (done.rows, done.cached) == (779, 323)  # 27 are repeated in their part
     assert all(check.ok for check in verify(tmp_path / "grown", lstm, [str(texts)]))
-    embed(lstm, [texts / "all.txt"], tmp_path / "alone", other, engine="local")
+    embed(lstm, [texts / "all.txt"], tmp_path / "alone", other, **local)
     left, right = (pq.read_table(tmp_path / name / "data")["embedding"] for name in ("grown", "alone"))
     assert left.type == right.type
     assert (
@@ -93,6 +93,7 @@ def test_two_runs_write_at_a_time(lstm, texts, tmp_path):
     assert done.cached == 729
 
 
+@pytest.mark.slow
 def test_the_job(lstm, tiny_encoder_folder, texts, tmp_path, capfd):
     flags = "--input", texts / "some.txt", "--out", tmp_path / "out", "--cache", tmp_path / "cache"
     assert run_job("embed", "--encoder", tiny_encoder_folder, *flags) == 2  # an average

@@ -325,14 +325,3 @@ def test_tasks_of_a_machine_that_is_lost_run_on_others(tmp_path, how):
     assert done.returncode == 0, done.stderr
     (seconds,) = re.findall(r"^\d+$", done.stdout, re.MULTILINE)  # among lines of Ray, which may be the last ones
     assert int(seconds) < 300
-
-
-@pytest.mark.slow
-def test_killed_runs_with_chunks_end_with_the_same_bytes(corpus, tiny_encoder_folder, tmp_path):
-    build(tiny_encoder_folder, corpus, Settings(part_rows=5000, chunk_tokens=3, chunk_overlap=1), tmp_path / "alone")
-    names = f"write {_file(1)}", f"rename {_file(2)}", "rename 000-000000.arrow", "rename _manifest.json"
-    more = ("--part-rows", "5000", "--chunk-tokens", "3", "--chunk-overlap", "1", "--engine", "local")
-    crashes, out = moments(tmp_path / "crashes", *names), tmp_path / "out"
-    assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == len(names)
-    assert digests(out) == digests(tmp_path / "alone")
-    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))

@@ -103,9 +103,6 @@ def test_two_tasks_from_words_then_universal_then_features(data, tmp_path, store
     model = load(tmp_path / "similarity")
     assert model.predict(["good1 good2"], ["good1 good2"]).dtype == np.float32
     assert paraembed.load(tmp_path / "similarity" / "encoder").encode("good1").shape == (12,)
-    card = (tmp_path / "similarity" / "README.md").read_text()
-    assert "the test part was scored once" in card
-    assert "Wieting 2016 table 5: avg 86.4" in card
     for task, kind in (("entailment", "text-classification"), ("similarity", "sentence-similarity")):
         scores = read_config(tmp_path / task)["provenance"]["scores"]["test"]["values"]
         about, own = (known_metadata((tmp_path / task / name / "README.md").read_text()) for name in ("", "encoder"))
@@ -121,11 +118,6 @@ def test_two_tasks_from_words_then_universal_then_features(data, tmp_path, store
         read_config(tmp_path / "similarity")["provenance"]["scores"]["test"]["values"]["pearson"]
     )
     assert (runs[0].data.params["task"], runs[0].data.tags["recipe"]) == ("similarity", "test")
-    assert (
-        runs[0].data.tags["words.sha256"]
-        == read_config(tmp_path / "similarity")["provenance"]["start"]["words"]["sha256"]
-    )
-    assert "dev/pearson" in runs[0].data.metrics
     logged = mlflow.pyfunc.load_model(f"runs:/{runs[0].info.run_id}/model")
     assert [column["name"] for column in logged.metadata.get_input_schema().to_dict()] == ["text_1", "text_2"]
     examples = [["good1 good2", "bad1"], ["good1 good3", "good2"]]
@@ -249,7 +241,6 @@ MISTAKES = {
     f"{PLAIN} --words {{tmp}}/bad.txt": "larger --max-bad-words",
     f"{OF_ENCODER} --max-tokens 3": "max_tokens is 3, but --pretrained sets it to None; leave it out",
     f"{OF_ENCODER} --encoder lstm": "the recipe trains the encoder lstm, but --pretrained is avg",
-    f"{OF_WORDS.replace('similarity', 'turney')} --encoder avg --no-train-words": "set train_words",
 }
 
 
@@ -300,7 +291,7 @@ def test_a_run_killed_behind_its_end_leaves_nothing_and_another_recipe_is_refuse
     assert {row[0] for row in again.table[1]} == {"dev", "test"}
     assert not work.exists()
     other = replace(RECIPE, head_width=11, epochs=1)
-    with pytest.raises(ValueError, match=r"another recipe\.head_width \(was 10, is 11\)"):
+    with pytest.raises(ValueError, match=r"; recipe\.head_width \(was 10, is 11\)"):
         finetune(data, tmp_path / "m", recipe=other)
     assert not finetune(data, tmp_path / "m", recipe=other, overwrite=True).was_finished
     assert read_config(tmp_path / "m")["recipe"]["epochs"] == 1

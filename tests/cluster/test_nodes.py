@@ -69,15 +69,6 @@ def inputs(folder, alone):
     return ["--pairs", pairs, "--words", folder / "sample" / "vectors.txt.gz"]
 
 
-def test_nobody_submits_without_the_token(cluster, tmp_path):
-    for change in ({"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_MODE": "disabled"}):
-        other = nodes.Cluster(tmp_path, {**cluster.environment, **change})
-        job = other.submit(JOBS / "shard.py", "--help")
-        said = job.communicate(timeout=120)[0]
-        assert job.returncode != 0
-        assert "usage" not in said
-
-
 def test_the_health_check_of_the_image_says_whether_ray_answers(cluster):
     (check,) = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", (ROOT / "infra" / "Dockerfile").read_text(), re.MULTILINE)
     for port, healthy in ((cluster.port, True), (nodes.free_port(), False)):

@@ -268,7 +268,8 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
     (tmp_path / "words").write_text("\n".join(words))
     settings = ShardSettings(training_set="pgru2017")
-    whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
+    files = {"words": tmp_path / "words"}
+    whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, **files)
     # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.
     assert whole["counts"] == {
         "read": 720, "kept": 200, "refused": 320, "duplicates": 200,
@@ -288,55 +289,15 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
         assert len(set(pairs)) == len(pairs) == size
         assert seen.isdisjoint(pairs)
         seen.update(pairs)
-        assert pq.read_table(tmp_path / "out" / name / "vocabulary.parquet")["count"].to_pylist()[0] > 0
         assert manifest["coverage"]["tokens"]["without_vector"] == 0
-        lengths = json.loads((tmp_path / "out" / name / "lengths.json").read_text())
-        assert sum(lengths["longer"].values()) == size
     with pytest.raises(ValueError, match="has the format 'paraembed-pair-subsets-1'"):
         read_pair_manifest(tmp_path / "out")
-    assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")[1]
-    other = ShardSettings(training_set="pgru2017", split="dev")
-    with pytest.raises(ValueError, match=r"another settings\.split \(was all, is dev\)"):
-        shard_pairs([tmp_path / "ppdb"], tmp_path / "out", other, words=tmp_path / "words")
-    shard_pairs([tmp_path / "ppdb"], tmp_path / "one", other, words=tmp_path / "words")
+    assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, **files)[1]
+    shard_pairs([tmp_path / "ppdb"], tmp_path / "one", ShardSettings(training_set="pgru2017", split="dev"), **files)
     assert contents(tmp_path / "one")[SHARD] == contents(tmp_path / "out" / "dev")[SHARD]
 
 
 SHARD = "pairs-00000-of-00001.parquet"
-
-
-def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
-    settings = ShardSettings(features=("PPDB2.0Score", "AGigaSim"), alignment=True)
-    manifest, _ = shard_pairs(inputs, tmp_path / "out", settings)
-    table = pq.read_table(tmp_path / "out" / manifest["shards"][0]["name"])
-    assert table.column_names == [*PAIRS.names, "PPDB2.0Score", "AGigaSim", "alignment"]
-    assert table.slice(59, 2).select([2, 8, 9, 10]).to_pylist() == [
-        {"score": None, "PPDB2.0Score": None, "AGigaSim": None, "alignment": None},
-        {"score": 60.0, "PPDB2.0Score": 60.0, "AGigaSim": None, "alignment": "0-0"},
-    ]
-
-
-def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
-    for name, header in (("p.tsv", "text1\ttext2\tlabel"), ("q.tsv", "text1\ttext2\tid")):
-        (tmp_path / name).write_text(f"{header}\na\tb\t1\nc\td\t0\ne\tf\t1\n")
-    (tmp_path / "r.tsv").write_text("text1\ttext2\tlabel\na\tb\tgood\n")
-    manifest, _ = shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", ShardSettings(), engine="local")
-    assert manifest["settings"]["keep_labels"] == "default"
-    assert manifest["counts"]["reasons"] == {"label 0": 1}
-    assert manifest["sources"]["p.tsv"]["labels"] == {"1": 2}
-    zeros = ShardSettings(keep_labels=("0",))
-    with pytest.raises(ValueError, match=r"another settings\.keep_labels"):
-        shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", zeros, engine="local")
-    manifest, _ = shard_pairs([tmp_path / "q.tsv"], tmp_path / "q", ShardSettings(), engine="local")
-    assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
-    for name, out, settings, message in (
-        ("q.tsv", "out", zeros, "have no labels"),
-        ("q.tsv", "q", zeros, "have no labels"),  # whose output, without labels, has no such setting
-        ("r.tsv", "out", ShardSettings(), "labels good;"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            shard_pairs([tmp_path / name], tmp_path / out, settings, engine="local", overwrite=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"p", "q", "p.tsv", "q.tsv", "r.tsv"}
 
 
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):

@@ -144,12 +144,13 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
     cards = [known_metadata((folder / "README.md").read_text()) for folder in (tmp_path / "1", taught[0])]
     sources = [*read_json(shards / "manifest.json")["sources"]]
     assert [(card["language"], card.get("datasets")) for card in cards] == [("en", sources), ("en", None)]
-    with pytest.raises(ValueError, match=r"has max_tokens 5; allowed: None"):
-        teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
-    with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
-        teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", work)
-    with pytest.raises(ValueError, match="there are only 399"):
-        dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
+    for change, message in (
+        ({"max_tokens": 5}, "has max_tokens 5; allowed: None"),
+        ({"encoder": ProjConfig()}, r"has encoder ProjConfig\(.*; allowed: AvgConfig"),
+        ({"batch_size": 500}, "there are only 399"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dry_run(replace(wanted, recipe=replace(recipe, **change)))
 
 
 def unit(vectors):
@@ -158,7 +159,7 @@ def unit(vectors):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path, capsys):
+def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path):
     draw = np.random.default_rng(0)
     names = [f"w{number}" for number in range(20)]
     vocabulary = pa.array([UNKNOWN, *names, *(TAB.join(halves) for halves in product(names, repeat=2))])
@@ -187,9 +188,6 @@ def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path,
         teach(trained, tmp_path / str(number), folder, workers=1 + number)
     assert digests(tmp_path / "0") == digests(tmp_path / "1")
     assert checkpoint.load(tmp_path / "0").vocabulary.to_pylist() == student.vocabulary.to_pylist()
-    capsys.readouterr()
-    dry_run(ordered)
-    assert "texts, units, bigrams" in capsys.readouterr().out
 
 
 def test_other_settings_share_the_stages(data, taught, work, tmp_path):
@@ -323,7 +321,7 @@ def test_teacher_and_regression_on_a_gpu(ray_cluster, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
-def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tmp_path, capsys):
+def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tmp_path):
     teacher, draw = save_transformer(subword_tokenizer("bytes"), tmp_path), np.random.default_rng(0)
     texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(100)]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
@@ -343,12 +341,6 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
         assert digests(tmp_path / units) == digests(out / part)
     assert len(list(work.glob("vectors-*"))) == 1
     assert teach(wanted, out, work) == (record, True)
-    flags = f"--texts {tmp_path / 'texts.txt'} --units both --min-count 1 --dim 5 --work {work} --out {out} --json"
-    capsys.readouterr()
-    assert run_job("teach", "--teacher", teacher, *flags.split()) == 0
-    last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    words = sum(len(part.vocabulary) for part in (both.first, both.second))
-    assert (last["written"], last["texts"], last["units"]) == ([str(out)], 100, words)
     other = replace(wanted, settings=replace(wanted.settings, dim=4))
     before = digests(work, "**/*")
     with pytest.raises(ValueError, match=r"student-subword .* settings.dim \(was 5, is 4\)"):
@@ -359,23 +351,11 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     with pytest.raises(ValueError, match=r"expected two encoders as one"):
         teach(other, tmp_path / "word", work)
     whole = replace(wanted, settings=replace(wanted.settings, dim=None, oov="pieces"))
-    before = digests(work / "student-word")
     record, _ = teach(whole, tmp_path / "whole", work)
-    assert digests(work / "student-word") != before
     both, unknown = checkpoint.load_any(tmp_path / "whole"), pa.array(["zyzzyva"])
     ours, of_pieces = (part.embed(unknown).vectors[0] for part in (both.second, both.first))
     assert ours @ of_pieces == pytest.approx(np.linalg.norm(ours) * np.linalg.norm(of_pieces), rel=1e-5)
-    before = digests(work, "**/*")
     assert teach(whole, tmp_path / "whole", work) == (record, True)
-    hashed = replace(whole, settings=replace(whole.settings, oov="hashed", min_count=2))
-    with pytest.raises(ValueError, match=r"whole .* settings.oov \(was pieces\)"):
-        teach(hashed, tmp_path / "whole", work)
-    with pytest.raises(ValueError, match=r"out .* settings.oov \(is pieces\)"):
-        teach(replace(whole, settings=replace(whole.settings, min_count=2)), out, work)
-    assert digests(work, "**/*") == before
-    capsys.readouterr()
-    dry_run(whole)
-    assert capsys.readouterr().out.count("ridge") == 2
 
 
 def test_wrong_requests_change_nothing(data, tmp_path, capsys):

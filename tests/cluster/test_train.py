@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import shutil
@@ -67,6 +66,7 @@ def test_an_encoder_that_another_job_wrote_meanwhile_is_not_replaced(sample, tin
     assert not training.work.exists()
 
 
+@pytest.mark.slow
 def test_own_pairs_train_the_shipped_encoder_further(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lines = [f"It isn't {name}'s {thing}.\tThe {thing} isn't of {name}." for name in NAMES for thing in THINGS]
@@ -120,6 +120,7 @@ def command(sample, out, *more):
     return job_command(*flags(sample, out, *more))
 
 
+@pytest.mark.slow
 def test_texts_are_normalized_unless_a_recipe_is_named_or_an_earlier_version_began(sample, tmp_path, capsys):
     given = "--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--epochs", 1
     named, (new, old, begun) = (
@@ -213,8 +214,6 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     assert untrained < 0.4
     assert trained > 0.7
     assert [path.name for path in tmp_path.glob("avg.*")] == ["avg.trace.json.gz"]
-    trace = json.loads(gzip.decompress((tmp_path / "avg.trace.json.gz").read_bytes()))["traceEvents"]
-    assert len({name for event in trace if (name := event.get("name", "")).startswith("ProfilerStep")}) == 10
     assert encoder.encode("a text").shape == (30,)
     card = (out / "README.md").read_text()
     best = f"the best by pairs/test-pairs/pearson is kept: {100 * trained:.2f}"
@@ -232,8 +231,6 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     assert {name: run.data.tags[name] for name in tags} == tags
     metrics = {"pairs/test-pairs/pearson": trained, "best/score": trained, "epoch": 3, "seconds_left": 0}
     assert {name: run.data.metrics[name] for name in metrics} == pytest.approx(metrics)
-    assert run.data.metrics["system/system_memory_usage_megabytes"] > 0
-    assert 0 <= run.data.metrics["system/cpu_utilization_percentage"] <= 100
 
     def steps_of(name):
         return [metric.step for metric in client.get_metric_history(run.info.run_id, name)]
@@ -244,9 +241,6 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     per_epoch = -(-json.loads((sample / "pairs" / "manifest.json").read_text())["counts"]["kept"] // 50)
     epochs = per_epoch, 2 * per_epoch, 3 * per_epoch
     assert steps_of("loss") == sorted({*range(100, epochs[-1] + 1, 100), *epochs})
-    files = {"model.safetensors", "config.json", "training.png", "MLmodel", "requirements.txt"}
-    artifacts = {file.path for file in client.list_artifacts(run.info.run_id, "encoder")}
-    assert artifacts >= {f"encoder/{name}" for name in files}
     logged = mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/encoder")
     np.testing.assert_array_equal(logged.predict(["a text", ""]), encoder.encode(["a text", ""]))
 
@@ -380,23 +374,6 @@ def test_a_full_disk_loses_nothing(sample, unbroken, disk, caplog):
     assert (folder / "avg.training" / "untrained" / "config.json").is_file()
     disk("size=9m")
     assert model(fit(sample, folder / "avg")) == model(unbroken)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(sample, unbroken, tmp_path, store, seed):
-    generator = np.random.default_rng(seed)
-    whole = command(sample, tmp_path / "avg", "--checkpoint-steps", "3")
-    for least in np.sort(generator.integers(1, 300, 3)):
-        interrupted(whole, lambda least=least: saved_steps(tmp_path / "avg.training") >= least, victims=with_children)
-    assert run_job(*flags(sample, tmp_path / "avg", "--checkpoint-steps", "3")) == 0
-    assert model(tmp_path / "avg") == model(unbroken)
-    fingerprint = paraembed.load(tmp_path / "avg").fingerprint
-    client = MlflowClient(store)
-    newest = ["start_time DESC"]
-    (run,) = client.search_runs(["1"], f"tags.fingerprint = '{fingerprint}'", max_results=1, order_by=newest)
-    curve = {(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "loss")}
-    assert sorted(step for step, _ in curve) == [100, 120, 200, 240, 300, 360]
 
 
 @pytest.mark.slow

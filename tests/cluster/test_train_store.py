@@ -89,15 +89,6 @@ def test_nothing_is_downloaded_for_flags_that_cannot_be(server, flags):
     assert not [request for request in server.asked if re.match("(GET|HEAD) (pairs|words)", request)]
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_the_memory_of_a_machine_is_that_of_its_workers(sample, tmp_path, world):
-    memory = training(sample, tmp_path).data.memory(world, gpus=False)
-    assert memory.of_workers(world, world) == memory
-    alone = memory.of_workers(1, world)
-    assert (alone.workers, alone.are_shared) == (1, False)
-    assert alone.needed == training(sample, tmp_path).data.memory(1, gpus=False).needed
-
-
 def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, stored, tmp_path, server):
     server.objects |= stored
     before, own = objects(server, "avg/"), training(sample, tmp_path / "same", server.uri("avg"))

@@ -1,20 +1,17 @@
 """jobs/bench.py as a user runs it."""
 
 import json
-import os
 import re
 import shutil
 from contextlib import nullcontext
-from statistics import median
 
 import pytest
 import torch
 
-from infra.bench import command, train
+from infra.bench import command
 from infra.bench import encoders as measuring
 from infra.bench.encoders import NATIVE
 from paraembed.encoders import ENCODERS
-from tests.jobs import job_command, ran
 
 SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"
 
@@ -87,54 +84,3 @@ def test_what_is_not_allowed_is_one_line(bench, capsys, line, status, message):
     with pytest.raises(SystemExit, match=str(status)) if status == 2 else nullcontext():
         assert bench(line) == status
     assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-TRAIN = "train --texts phrases --batch-sizes 5 --pairs 1000 --words 60 --width 8 --rounds 2 --seconds 0.05"
-BARE = """
-import sys
-
-AT_HAND = {"torch", "numpy", "pyarrow", "paraembed", "infra"}
-OF_TORCH = {"typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec",
-            "torchgen", "functorch"}
-
-
-class Without:
-    def __init__(self, finder):
-        self.finder = finder
-
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if top.startswith("_") or top in AT_HAND | OF_TORCH | sys.stdlib_module_names:
-            return self.finder.find_spec(name, path, target)
-        return None
-
-
-sys.meta_path[:] = map(Without, sys.meta_path)
-"""
-"""What Python runs first: it finds no other package, in this process and in those that it starts."""
-
-
-@pytest.mark.slow
-def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(BARE)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = ran(*job_command("bench", *TRAIN.split(), "--out", "new/numbers.json"), cwd=tmp_path, env=environment)
-    assert "without Ray and MLflow: " in done.stderr
-    rows = rows_of(done.stdout)
-    assert rows["sentence-transformers StaticEmbedding"][0] == "datasets is not installed"
-    measured = {name: cells for name, cells in rows.items() if cells[0][:1].isdigit()}
-    names = [name for key, name in train.PROGRAMS.items() if key != "static_embedding"]
-    assert list(measured) == names
-    numbers = json.loads((tmp_path / "new" / "numbers.json").read_text())
-    (case,) = numbers["cases"]
-    assert case["case"]["pairs"] == 1000
-    assert "compiled loops False" in done.stderr
-    for key, program in case["programs"].items():
-        assert len(program["turns"]) == (0 if key == "static_embedding" else 2)
-        for turn in program["turns"]:
-            assert turn["seconds"] >= 0.05
-            assert turn["steps"] >= 20
-    rate = 5 / median(turn["seconds"] / turn["steps"] for turn in case["programs"]["paraembed"]["turns"])
-    assert measured["paraembed"][2] == f"{rate:,.0f}"
-    assert measured["paraembed"][3] == "1.00"
-    assert case["programs"]["machines3"]["workers"] == 3

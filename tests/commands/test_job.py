@@ -157,11 +157,10 @@ def test_help_begins_with_one_screen_and_continues_in_groups(name, groups, capsy
     assert len(boxes) >= groups
 
 
-@pytest.mark.parametrize(("name", "listed"), [("train", "gran"), ("tune", "acl2017/avg"), ("evaluate", "sts")])
-def test_what_can_be_chosen_is_listed_a_line_each(name, listed, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", [name, "--list"])
-    assert import_module(f"paraembed.commands.{name}").command() == 0
-    assert listed in {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+def test_what_can_be_chosen_is_listed_a_line_each(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train", "--list"])
+    assert import_module("paraembed.commands.train").command() == 0
+    assert "gran" in {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
 
 
 def test_the_help_of_an_encoder_names_each_kind(capsys, monkeypatch):

@@ -26,16 +26,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_query_prints_the_nearest_rows(folder, capsys):
-    assert run_job("search", folder / "out", "--query", "w1", "--top", "2") == 0
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["cosine", "row", "text"],
-        ["------", "---", "----"],
-        ["1.0000", "1", "w1"],
-        ["1.0000", "3", "w1"],
-    ]
-
-
 @pytest.mark.ray
 def test_searches_on_ray_find_what_this_process_finds(folder, ray_cluster, capsys):
     output_of(folder / "encoder", [0, 1, 2, 3] * 9, folder / "parts", keep=("text",), part_rows=5)

@@ -65,16 +65,6 @@ def as_json(capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    ("line", "status"),
-    [("embed --no-such-flag 1 --quiet", 2), ("embed --part-rows many --quiet", 2), ("train --list", 0)],
-)
-def test_json_answers_wrong_flags_and_lists(as_json, line, status):
-    printed, outcome = as_json(line, status)
-    assert (outcome["job"], outcome["status"]) == (line.split()[0], status)
-    assert len(printed.splitlines()) == 1 or not status
-
-
 def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     (tmp_path / "t.txt").write_text("a cat sat\non a mat\n" * 50)
     texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run"

@@ -112,5 +112,18 @@ def test_a_logged_model_has_a_signature_an_example_and_one_version(logged, tiny_
     np.testing.assert_array_equal(model.predict(TEXTS), expected.encode(TEXTS))
     versions = mlflow.MlflowClient().search_model_versions("name = 'small'")
     assert [(int(version.version), version.tags["fingerprint"]) for version in versions] == [(1, expected.fingerprint)]
-    for name in (logged, "models:/small@champion"):
+    for name in (logged, "models:/small@champion", "models:/small/1"):
         assert paraembed.load(name).fingerprint == expected.fingerprint
+    for name in ("models:/small@other", "models:/other/1", "models:/small/2", "0" * 32):
+        with pytest.raises(ValueError, match=name):
+            paraembed.load(name)
+    with pytest.raises(ValueError, match="models:/NAME@ALIAS"):
+        paraembed.load("models:/small")
+
+
+def test_without_a_store_there_is_no_encoder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI"):
+        paraembed.load("models:/small@champion")
+    assert not list(tmp_path.iterdir())

@@ -240,15 +240,6 @@ def test_the_experiment_of_a_run_is_that_of_its_job(store, tmp_path, monkeypatch
     assert {run.info.run_name: names[run.info.experiment_id] for run in runs} == {"new": "first", "old": "paraembed"}
 
 
-def test_the_address_of_a_server_opens_its_runs(server, tmp_path, caplog, capsys):
-    caplog.set_level(logging.INFO)
-    with tracked_run("first", tmp_path / "out"):
-        pass
-    (experiment,) = (one for one in MlflowClient(server.uri).search_experiments() if one.name == "paraembed")
-    assert f"{server.uri}/#/experiments/{experiment.experiment_id}/runs" in caplog.text.split()
-    assert capsys.readouterr().out == "", "MLflow prints an address that opens the page of traces"
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -74,13 +74,6 @@ def test_tpe_learns_from_scores():
     assert mean_of_last(-1) < 1.5
 
 
-def test_failed_and_stopped_trials_do_not_stop_tpe():
-    known = [record(0, {"margin": 0, "word_l2": 0}, []), record(1, {"margin": 1, "word_l2": 0}, [0.1], True)]
-    known.append(record(2, {"margin": 2, "word_l2": 0}, [0.3]))
-    earlier = [*(one.choices for one in known), {"margin": 0, "word_l2": 3}]
-    assert suggest(SPACE, SearchSettings("tpe", 10), 4, earlier, known) not in earlier
-
-
 scores_st = st.lists(st.lists(st.integers(0, 40), min_size=9, max_size=9), min_size=1, max_size=15)
 
 

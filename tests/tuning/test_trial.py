@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.evaluation.selection import SuiteScorer
-from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.papers.results import PAPERS_22
 from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.recipe import Recipe
@@ -20,7 +20,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.tuning.choosing import needed, read_selection, selection_by
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
+from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, draw_results, write_results
 from paraembed.tuning.trial import TrialInputs, run_trial
 from tune_spaces import SPACES
 
@@ -165,46 +165,6 @@ def test_trials_that_the_sets_cannot_tell_apart_are_a_tie(tmp_path, inputs, scor
     assert json.loads((tmp_path / BEST).read_text())["ties"] == [1]
     ended = run_trial(inputs, Recipe(epochs=1, batch_size=10), 1.0, scorer, {})
     assert len(ended.replicates) == 1000
-
-
-def test_a_trial_is_selected_by_a_measure_without_resamples(inputs):
-    texts = pa.array(["the cat", "a dog", "the mat", "a cat", "the dog", "cat sat"])
-    first = np.repeat(np.arange(3, dtype=np.int32)[:, None], 2, axis=1)
-    one = Choices("3", texts, first, first + np.array([3, 1], np.int32))
-    scorer = SuiteScorer((Suite("choose", (Group("", (one,)),)),), ((1.0, "choose/3/accuracy_strict"),))
-    ended = run_trial(inputs, Recipe(epochs=1, batch_size=10), 1.0, scorer, {})
-    assert (ended.status, ended.replicates) == ("finished", ())
-
-
-def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
-    ledger = Ledger(tmp_path / "trials")
-    losses = (0.4, 0.3, 0.2)
-
-    def kept(number, scores, status="finished"):
-        plain = record(number, [0.0] * len(scores), status)
-        curve = [
-            replace(one, score=score, loss=loss, metrics={} if score is None else {"dev/pearson": score})
-            for one, score, loss in zip(plain.curve, scores, losses, strict=False)
-        ]
-        return replace(plain, curve=tuple(curve), keeps_best=True)
-
-    for one in (kept(0, [0.1, 0.7, 0.3]), kept(1, [0.6, None, 0.6]), kept(2, [None, None, None], "failed")):
-        ledger.add(one)
-    best = ledger.best()
-    assert best == Ledger(tmp_path / "trials").best() == kept(0, [0.1, 0.7, 0.3])
-    write_results(POINTS, ledger, tmp_path)
-    table = pq.read_table(tmp_path / PARQUET)
-    assert (table["score"].to_pylist(), table["loss"].to_pylist()) == ([0.7, 0.6, None], [0.3, 0.4, None])
-    assert table["epochs"].to_pylist() == [3, 3, 3]
-    told = json.loads((tmp_path / BEST).read_text())
-    assert (told["score"], told["metrics"]) == (0.7, {"dev/pearson": 0.7})
-    assert len(draw_results(POINTS, ledger, tmp_path, "dev/pearson")) == 3
-    parameters, trials = _plotted(POINTS, ledger)
-    assert parameters == {"word_l2": ["0", "1e-05"]}
-    assert [(trial.number, trial.levels, trial.score, trial.curve) for trial in trials] == [
-        (0, {"word_l2": 1}, 70, [(1, 10), (2, 70), (3, 30)]),
-        (1, {"word_l2": 0}, 60, [(1, 60), (3, 60)]),
-    ]
 
 
 CHOSEN_BY = {space.selection.metric: space.selection for space in SPACES.values() if space.job == "train"}
