@@ -33,6 +33,7 @@ from paraembed.io.store import Folder
 from paraembed.loading import open_encoder
 from paraembed.settings import Gpus, Inference
 from paraembed.tracking.runs import tracked_run
+from tests.embedding.arrow_files import sign
 from tests.embedding.without_ray import build
 from tests.jobs import digests, interrupted, job_command
 from tests.mlflow_server import run_of
@@ -452,6 +453,18 @@ def test_what_a_run_left_to_do_that_was_killed_behind_its_commit_is_done(corpus,
         assert {one.path for one in client.list_artifacts(run_id)} == {"_manifest.json", "part-seconds.json"}
     assert digests(out) == before
     assert [path.name for path in tmp_path.iterdir()] == ["unrecorded"]
+
+
+def test_a_manifest_that_is_not_of_the_parts_is_written_again(corpus, tiny_encoder_folder, tmp_path):
+    """``verify`` says that the same command repairs it."""
+    out = tmp_path / "out"
+    build(tiny_encoder_folder, corpus, SMALL, out)
+    before = digests(out)
+    sign(out, lambda values: values["parts"][1].update(sha256="0" * 64))
+    assert not all(check.ok for check in verify(out))
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 0
+    assert digests(out) == before
+    assert all(check.ok for check in verify(out))
 
 
 def test_an_input_that_changes_meanwhile_is_not_committed(corpus, tiny_encoder_folder, tmp_path, monkeypatch):

@@ -300,6 +300,22 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
 SHARD = "pairs-00000-of-00001.parquet"
 
 
+def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
+    for name, header in (("p.tsv", "text1\ttext2\tlabel"), ("q.tsv", "text1\ttext2\tid")):
+        (tmp_path / name).write_text(f"{header}\na\tb\t1\nc\td\t0\ne\tf\t1\n")
+    manifest, _ = shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", ShardSettings(), engine="local")
+    assert manifest["settings"]["keep_labels"] == "default"
+    assert manifest["counts"]["reasons"] == {"label 0": 1}
+    assert manifest["sources"]["p.tsv"]["labels"] == {"1": 2}
+    zeros = ShardSettings(keep_labels=("0",))
+    with pytest.raises(ValueError, match=r"another settings\.keep_labels"):
+        shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", zeros, engine="local")
+    manifest, _ = shard_pairs([tmp_path / "q.tsv"], tmp_path / "q", ShardSettings(), engine="local")
+    assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
+    with pytest.raises(ValueError, match="have no labels"):
+        shard_pairs([tmp_path / "q.tsv"], tmp_path / "out", zeros, engine="local")
+
+
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     inputs = []
     for number in range(4):

@@ -74,6 +74,17 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(folder, store, capsys)
     assert artifacts == {path.name for path in (folder / "deep" / "scores").iterdir()}
 
 
+def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(folder):
+    out = folder / "out"
+    out.mkdir()
+    for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
+        (out / name).write_text('{"encoders": [], "published": []}')
+    assert evaluate("--baseline ppdb-heuristics --suite sts --data . --resamples 0 --no-analyses --out out") == 0
+    assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
+    saved = json.loads((out / "scores.json").read_text())
+    assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
+
+
 @pytest.mark.slow
 def test_ppdb_scores_its_pairs_and_rated_pairs_train_a_regression(folder, store):
     lines = "".join(ppdb_lines("2.0", 60, seed=1)).splitlines()

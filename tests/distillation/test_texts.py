@@ -122,17 +122,6 @@ def test_a_tokenizer_does_not_hide_a_text(parts):
     assert keys_of(tokenize(texts, "ptb-v1").joined()).equals(keys_of(texts))
 
 
-def test_keys_have_letters_of_all_scripts_and_no_borders_of_words():
-    assert keys_of(pa.array(["Мир, мир!", "日本", None, "--"])).to_pylist() == ["мирмир", "日本", "", ""]
-    for texts in (
-        ["doesn't", "does n't", "doesn ' t"],
-        ["can not", "Cannot"],
-        ['"a b"', "`` a b ''", "a - b"],
-        ["he's (in)", "he 's -LRB- in -rrb-", "hes in"],
-    ):
-        assert len(set(keys_of(pa.array(texts)).to_pylist())) == 1
-
-
 def test_settings_are_checked(tmp_path):
     for wrong in ({"min_count": 0}, {"l2": 0.0}, {"smoothing": float("inf")}, {"dim": 0}, {"units": "letters"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
