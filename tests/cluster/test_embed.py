@@ -21,7 +21,6 @@ from paraembed.cluster import embed_parts as module
 from paraembed.cluster import embed_pool
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.embedding.estimate import dry_run, workers_of
-from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.replace import staging_folder
 from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
@@ -498,19 +497,6 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_progress_in_words():
-    progress = EmbeddingProgress(1000, 200)
-    assert progress.line(1.0) == "200 of 1,000 rows  20%  0 rows/s  starting"
-    progress.done += 400
-    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
-    progress.retried += 1
-    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
-    progress.begun = 200  # of a part that is not finished
-    assert progress.line(4.0).startswith("800 of 1,000 rows  80%  150 rows/s  1 s left")
-    progress.begun = 250
-    assert progress.line(14.5).split("  ")[2] == "5 rows/s"  # of the last ten seconds
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
@@ -531,10 +517,3 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
     assert 0 < done.embedded < 205
     embed(tiny_encoder_folder, [corpus], tmp_path / "unbroken", settings)
     assert digests(out) == digests(tmp_path / "unbroken")
-
-
-def test_rows_with_line_breaks_are_said_at_the_end(tiny_encoder_folder, tmp_path, capsys):
-    (tmp_path / "t.csv").write_text('text\na\n"b\nc"\n"d\n\ne"\nf\n')
-    local(tiny_encoder_folder, [tmp_path / "t.csv"], tmp_path / "out", Settings("text", part_rows=2))
-    expected = "2 rows have line breaks inside of quoted cells; the longest has 3 lines and begins in "
-    assert f"{expected}t.csv, line 5: " in capsys.readouterr().err

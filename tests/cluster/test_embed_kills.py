@@ -301,8 +301,8 @@ def test_three_machines_and_some_that_die(
     corpus, tiny_encoder_folder, unbroken, tmp_path, losses, part_rows, how, more
 ):
     """Three local Ray nodes; two are lost again and again, and started anew, or one is lost."""
-    command = [sys.executable, HERE / "three_nodes.py", tiny_encoder_folder, corpus, tmp_path / "out"]
-    command += [losses, part_rows, how]
+    command = [sys.executable, HERE / "lost_nodes.py", "embed", how, tiny_encoder_folder, corpus, tmp_path / "out"]
+    command += [losses, part_rows]
     # The session's Ray, where there is one, has set the mode to token; Ray reads it when it is imported.
     options = {"env": {**os.environ, "RAY_AUTH_MODE": "disabled", **more}, "cwd": tmp_path, "timeout": 600}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
@@ -319,7 +319,7 @@ def test_three_machines_and_some_that_die(
 def test_tasks_of_a_machine_that_is_lost_run_on_others(tmp_path, how):
     """Those of shard, mine and teach: every result once, long before the 7 minutes of Ray's own keepalive."""
     environment = {**os.environ, **RAY, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(HERE.parents[1])}
-    command = [sys.executable, str(HERE / "lost_tasks.py"), how]
+    command = [sys.executable, str(HERE / "lost_nodes.py"), "tasks", how]
     options = {"env": environment, "cwd": tmp_path, "timeout": 500}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr

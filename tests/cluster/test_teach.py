@@ -281,16 +281,6 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
     assert in_workers.tobytes() == vectors.tobytes()
 
 
-def test_the_regression_on_a_device_has_a_stage_of_its_own(data, taught, work, tmp_path, monkeypatch):
-    before = {path.name for path in work.iterdir()}
-    monkeypatch.setattr(stages.Stages, "device", "cpu")
-    record, _ = teach(request(data), tmp_path / "student", work)
-    assert [name.partition("-")[0] for name in {path.name for path in work.iterdir()} - before] == ["ridge"]
-    assert record["explained"] == pytest.approx(taught[2]["explained"], rel=1e-9)
-    matrices = [checkpoint.load(folder).matrix for folder in (tmp_path / "student", taught[0])]
-    torch.testing.assert_close(*matrices, rtol=0, atol=1e-5)
-
-
 @pytest.mark.gpu
 @NO_GPU
 @pytest.mark.filterwarnings("default")  # of sentence-transformers

@@ -22,7 +22,6 @@ from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
 from paraembed.tuning.choosing import read_labels_for, without_idle_axes
 from paraembed.tuning.points import Points
-from paraembed.tuning.trial import inputs_key, run_trial
 from tests.cluster.test_finetune import write_gold
 from tests.cluster.test_tune import kill_after_a_trial
 from tests.jobs import job_command, run_job
@@ -86,19 +85,6 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     assert {run.data.params["task"] for run in (client.get_run(parent), training)} == {"similarity"}
     tune(whole)
     assert "is already finished; nothing to do" in capsys.readouterr().err
-
-
-def test_a_trial_from_a_trained_encoder_scores_as_its_training(data, tmp_path):
-    points = Points("features", SPACES["iclr2016/features-proj"], {"batch_size": 20})
-    labels, points = read_labels_for(points, "entailment", None, data, None, data / "proj")
-    recipe = replace(points.at(points.space.choices(0)).recipe, epochs=2)
-    scorer = labels.scorer(points.space.selection.metric)
-    ended = run_trial(trial_inputs(labels, points, concurrent=1)[inputs_key(recipe)], recipe, 1.0, scorer, {})
-    assert (ended.status, recipe.encoder) == ("finished", ProjConfig(width=20))
-    same = read_labels(recipe, "entailment", None, data, pretrained=data / "proj")
-    train_model(Training("trained", same, tmp_path / "model"))
-    value = read_config(tmp_path / "model")["provenance"]["scores"]["dev"]["values"]["accuracy"]
-    assert value == pytest.approx(max(epoch.score for epoch in ended.curve), abs=1e-6)
 
 
 def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +28,7 @@ from paraembed.cluster.tune import (
 )
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import TrialPlacement, Tune, _next, _report
-from paraembed.commands.tune import main as tune
+from paraembed.commands.tune import _next, _report
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
@@ -176,22 +174,6 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
         trial_inputs(some, POINTS, concurrent=10**9)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
     _check_memory(POINTS, some, 10**9)  # a cluster's workers may be elsewhere
-
-
-def test_flags_that_would_be_ignored_are_refused():
-    with pytest.raises(ValueError, match="smoke without --pairs uses generated data"):
-        tune(Tune("smoke", words=Path("words.txt")))
-    with pytest.raises(ValueError, match=r"`fixed` epochs: .*`epochs`"):
-        tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
-    with pytest.raises(ValueError, match=r"`metric` is pairs; expected pairs/NAME/pearson"):
-        tune(Tune("smoke", dry_run=True, metric="pairs"))
-    many, missing = SearchSettings("random", 10**6), {"pairs": "missing", "words": "missing", "out": "out"}
-    with pytest.raises(ValueError, match=r"`trials` is 1,000,000, .* \d+ points"):
-        tune(Tune("smoke", **missing, settings=many))
-    with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, .*--gpus"):
-        Tune("smoke", gpus_per_trial=0.1)
-    with pytest.raises(TypeError):
-        TrialPlacement(workers=2)
 
 
 def test_what_a_trial_takes(tmp_path, monkeypatch):
