@@ -153,6 +153,31 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
             dry_run(replace(wanted, recipe=replace(recipe, **change)))
 
 
+@pytest.mark.slow
+def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_have(data, taught, work, tmp_path):
+    lines = (data / "pairs.tsv").read_text().splitlines()
+    (tmp_path / "pairs.tsv").write_text("".join(f"({line.upper()}, w0's)!\n" for line in lines))
+    recipe, found, tables, plain = replace(STUDENT, batch_size=40), {}, [], replace(EXACT, normalize="none")
+    assert checkpoint.load(taught[0]).tokenizer == "ptb-v1+nfkc"  # by default
+    teach(request(data, plain), tmp_path / "taught", work)
+    (tmp_path / "words.txt").write_text("".join(f"w{row} {row} 1\n" for row in range(150)))
+    for tokenizer in ("space", "ptb-v1"):
+        shards = tmp_path / tokenizer
+        shard_pairs([tmp_path / "pairs.tsv"], shards, ShardSettings(tokenizer=tokenizer))
+        teach(request(data, plain, pairs=shards, recipe=recipe), tmp_path / f"student-{tokenizer}", work)
+        tables.append(checkpoint.load(tmp_path / f"student-{tokenizer}").matrix)
+        for name, words in (("encoder", tmp_path / "taught"), ("file", tmp_path / "words.txt")):
+            pairs = Pairs(recipe, shards, words)
+            encoder, coverage = pairs.untrained()
+            ids, _, _ = pairs.read(encoder)
+            found[name, tokenizer] = ids.ids.tobytes(), coverage.covered
+            is_changed = name == "encoder" and tokenizer == "space"  # by ptb-v1, which keeps its own tokens
+            assert pairs.inputs().get("tokenizer") == ("ptb-v1" if is_changed else None)
+    assert torch.equal(*tables)
+    assert found["encoder", "space"] == found["encoder", "ptb-v1"]
+    assert found["file", "space"] != found["file", "ptb-v1"]  # the shards' tokens
+
+
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 

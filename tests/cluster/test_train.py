@@ -17,7 +17,8 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.train import Training, train_model
-from paraembed.encoders.configs import LstmAvgConfig
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig, LstmAvgConfig
 from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
@@ -27,6 +28,7 @@ from paraembed.process import records_graphs, versions
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.signals import STOPPED_LINE, RunFailedError
+from paraembed.text.vocabulary import read_words
 from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
 from paraembed.training.pairs import pairs_to_ids
@@ -243,6 +245,43 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     assert steps_of("loss") == sorted({*range(100, epochs[-1] + 1, 100), *epochs})
     logged = mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/encoder")
     np.testing.assert_array_equal(logged.predict(["a text", ""]), encoder.encode(["a text", ""]))
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_fails_and_a_dead_tracking_server_cost_a_warning(
+    sample, unbroken, tmp_path, monkeypatch, caplog
+):
+    """Sentences of unknown words: all alike, so no correlation is defined."""
+    (tmp_path / "unknown.tsv").write_text("1\tqq\trr\n2\tss\ttt\n3\tuu\tvv\n")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
+    fit(sample, tmp_path / "avg", tests=tmp_path / "unknown.tsv")
+    assert caplog.text.count("has no score: encoder, pairs/unknown: the 3 predictions are all 1") == 8
+    assert "no evaluation has a score" in caplog.text
+    assert "http://127.0.0.1:9" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert model(tmp_path / "avg") == model(unbroken)
+
+
+def test_training_stops_early_and_keeps_the_best_encoder(sample, tmp_path, capsys):
+    """Every pair's gold score is that of the untrained encoder, so that training makes it worse from the start."""
+    tests = sample / "sample" / "test-pairs.tsv"
+    rows = [line.split("\t") for line in tests.read_text().splitlines()[1:]]
+    untrained = Encoder(AvgConfig(), read_words(sample / "sample" / "vectors.txt.gz"), "space")
+    first, second = (untrained.encode([row[side] for row in rows]) for side in (1, 2))
+    alike = cosine(first, second).tolist()
+    (tmp_path / "tests.tsv").write_text(
+        "".join(f"{a}\t{row[1]}\t{row[2]}\n" for a, row in zip(alike, rows, strict=True))
+    )
+    stopped = fit(
+        sample, tmp_path / "avg", tests=tmp_path / "tests.tsv", selection=Selection(eval_every=0.2, patience=3)
+    )
+    assert "stopping early: no improvement in the last 3 evaluations" in capsys.readouterr().err
+    provenance = json.loads((stopped / "config.json").read_text())["provenance"]
+    assert provenance["selected"]["best"]["step"] == 24
+    assert provenance["selected"]["last"]["step"] == provenance["steps"] == 96
+    with pytest.raises(ValueError, match=r"`select` is sts/mean.*allowed: pairs/tests/pearson"):
+        fit(sample, tmp_path / "new", tests=tmp_path / "tests.tsv", selection=Selection(select="sts/mean"))
+    assert not list(tmp_path.glob("new*"))
 
 
 def test_the_same_call_again_changes_nothing_and_another_is_refused(sample, unbroken, tmp_path, capsys):
