@@ -81,6 +81,7 @@ PAIRS = """\
 """
 
 
+@pytest.mark.slow
 def test_an_exported_encoder_has_the_same_scores(export, run_job, tmp_path):
     for name in ("sentence_transformers", "model2vec", "onnx", "onnxruntime"):
         pytest.importorskip(name)

@@ -80,6 +80,7 @@ def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_small_jobs_run_without_ray_and_pytorch(tmp_path):
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     first, _ = answers(f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out")
@@ -115,6 +116,7 @@ def test_a_finished_output_is_recognized_without_slow_imports(finished):
     assert not [name for name, _, found in again if "pandas" in found]
 
 
+@pytest.mark.slow
 def test_wrong_inputs_are_answered_without_slow_imports(finished):
     said, errors = answers(*WRONG)
     assert [(line, status, found & SLOW) for line, (_, status, found) in zip(WRONG, said, strict=True)] == [

@@ -49,7 +49,8 @@ def wordpiece_folder(tiny_words, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("folder", ["wordpiece_folder", pytest.param("tiny_encoder_folder", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["wordpiece_folder", "tiny_encoder_folder"])
 def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(folder, tmp_path, request):
     encoder, vectors = request.getfixturevalue(folder), tmp_path / "vectors.npy"
     model = save_model(encoder, tmp_path / "model")

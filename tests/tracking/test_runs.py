@@ -39,7 +39,6 @@ def store(empty_store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
     monkeypatch.setattr(tracking_sender, "_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(tracking_sender, "_IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(tracking_sender, "_LAST_SECONDS", 2.0)
     monkeypatch.chdir(tmp_path)
     return database
 
