@@ -13,6 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.commands import log
 from paraembed.signals import RunFailedError
+from paraembed.tracking import runs as tracked
 from paraembed.tracking import sender
 from paraembed.tracking.records import RecordFile, record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
@@ -91,6 +92,7 @@ def test_the_command_log_sends_what_jobs_left(empty_store, tmp_path, monkeypatch
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(sender, "_LAST_SECONDS", 0.1)
+        patch.setattr(tracked, "_SENDER_SECONDS", 0.1)
         for name in ("first", "second"):  # the second with the same output, while another job writes there
             with held_records(out) if name == "second" else nullcontext(), tracked_run(name, out) as run:
                 run.metrics({"loss": 1.0})
