@@ -71,24 +71,6 @@ def test_counts_of_each_call(add, files, tmp_path, tiny_encoder_folder, capsys):
     assert contents(out) == before
 
 
-@pytest.mark.parametrize(
-    ("changed", "options", "message"),
-    [
-        ({"part_rows": 3}, {}, "part_rows"),
-        ({"dtype": "float16"}, {}, "dtype"),
-        ({"text_column": "at"}, {}, "text_column"),
-        ({}, {"overwrite": True}, "only one of them"),
-    ],
-)
-def test_other_settings_are_refused_also_if_nothing_is_new(add, files, tmp_path, changed, options, message):
-    add(files[0])
-    before = contents(tmp_path / "out")
-    for given in (files[:1], files[:2]):
-        with pytest.raises(ValueError, match=message):
-            add(*given, settings=Settings(**{**vars(SETTINGS), **changed}), **options)
-    assert contents(tmp_path / "out") == before
-
-
 def test_bad_files_are_added_when_they_can_be_read(add, files, tmp_path, tiny_encoder_folder):
     limits, out, bad = Limits(max_bad_files=2), tmp_path / "out", files[1]
     whole = bad.read_bytes()
@@ -133,22 +115,6 @@ def test_an_append_that_failed_takes_the_corrected_file(add, files, tmp_path):
     assert keys(tmp_path / "out") == ["a", "b", "c", "d"]
 
 
-def test_copies_and_moved_files(add, files, tmp_path):
-    plain, limits = Settings("text", "key", part_rows=2), Limits(on_duplicate_id="keep")
-    for name in ("x", "y"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "t.csv").write_text(f"key,text,at\n{name},the cat,1\n")
-    add(tmp_path / "x", tmp_path / "y", settings=plain)
-    for name in ("x", "y"):
-        (tmp_path / name).rename(tmp_path / f"new-{name}")
-    assert add(tmp_path / "new-x", tmp_path / "new-y", settings=plain).was_finished
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "t.csv").write_bytes((tmp_path / "new-x" / "t.csv").read_bytes())
-    done = add(tmp_path / "new-x", tmp_path / "new-y", tmp_path / "x", settings=plain, limits=limits)
-    assert done.rows in {2, 3}  # of one content at two places, one may be the known one
-    assert keys(tmp_path / "out")[:1] == ["x"]
-
-
 @pytest.mark.parametrize("other", ["append", "compact"])
 def test_what_another_command_committed_meanwhile_is_not_replaced(add, files, tmp_path, monkeypatch, other):
     """It comes between the choice of the generation and the lock."""
@@ -181,16 +147,6 @@ def test_a_folder_of_others_is_not_compacted(tmp_path):
             compact(place)
     assert (tmp_path / "site" / "_next" / "app.js").exists()
     assert not (tmp_path / "missing").exists()
-
-
-def test_equal_stamps_keep_the_first_row_after_a_repair(add, tmp_path):
-    first, second = (write(tmp_path / f"{n}.csv", ("a", text, 1)) for n, text in ((1, "the cat"), (2, "the dog")))
-    add(first)
-    add(first, second)
-    before = contents(tmp_path / "out")
-    (tmp_path / "out" / "data" / "part-000-000000.parquet").unlink()
-    add(first, second, append=False)
-    assert contents(tmp_path / "out") == before
 
 
 def test_an_output_of_parquet_takes_later_types_only_if_they_fit(add, tmp_path):

@@ -1,7 +1,6 @@
 """Runs with a cache, in this process and in workers, killed and two at a time."""
 
 import json
-import re
 import subprocess
 
 import pyarrow.parquet as pq
@@ -39,22 +38,21 @@ def texts(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_a_grown_corpus_and_other_columns(lstm, texts, tmp_path, engine):
+def test_a_grown_corpus_and_other_columns(lstm, texts, tmp_path):
     """Only new texts are computed; the output of an empty cache has the bytes of a run without."""
-    cache, options = tmp_path / "cache", {"engine": engine, "workers": 1}
-    embed(lstm, [texts / "some.txt"], tmp_path / "off", SETTINGS, engine="local")
-    done = embed(lstm, [texts / "some.txt"], tmp_path / "first", SETTINGS, cache=cache, **options)
+    cache, local, on_ray = tmp_path / "cache", {"engine": "local"}, {"engine": "ray", "workers": 1}
+    embed(lstm, [texts / "some.txt"], tmp_path / "off", SETTINGS, **local)
+    done = embed(lstm, [texts / "some.txt"], tmp_path / "first", SETTINGS, cache=cache, **local)
     assert done.cached == 0
     assert digests(tmp_path / "first") == digests(tmp_path / "off")
-    done = embed(lstm, [texts / "some.txt"], tmp_path / "again", SETTINGS, cache=cache, **options)
+    done = embed(lstm, [texts / "some.txt"], tmp_path / "again", SETTINGS, cache=cache, **local)
     assert done.cached == 300
     assert digests(tmp_path / "again") == digests(tmp_path / "off")
     other = Settings(part_rows=77, normalize=True, dtype="float16", keep=("text",))
-    done = embed(lstm, [texts / "all.txt"], tmp_path / "grown", other, cache=cache, **options)
+    done = embed(lstm, [texts / "all.txt"], tmp_path / "grown", other, cache=cache, **on_ray)
     assert (done.rows, done.cached) == (779, 323)  # 27 are repeated in their part
     assert all(check.ok for check in verify(tmp_path / "grown", lstm, [str(texts)]))
-    embed(lstm, [texts / "all.txt"], tmp_path / "alone", other, engine="local")
+    embed(lstm, [texts / "all.txt"], tmp_path / "alone", other, **local)
     left, right = (pq.read_table(tmp_path / name / "data")["embedding"] for name in ("grown", "alone"))
     assert left.type == right.type
     assert (
@@ -67,6 +65,7 @@ def test_a_grown_corpus_and_other_columns(lstm, texts, tmp_path, engine):
     )
 
 
+@pytest.mark.slow
 def test_killed_while_a_file_of_the_cache_is_written(lstm, texts, tmp_path):
     cache, out = tmp_path / "cache", tmp_path / "out"
     embed(lstm, [texts / "some.txt"], tmp_path / "off", SETTINGS, engine="local", cache=tmp_path / "other")
@@ -81,6 +80,7 @@ def test_killed_while_a_file_of_the_cache_is_written(lstm, texts, tmp_path):
     assert done.cached == 300
 
 
+@pytest.mark.slow
 def test_two_runs_write_at_a_time(lstm, texts, tmp_path):
     given = "--encoder", lstm, "--input", texts / "all.txt", "--part-rows", "50", "--cache", tmp_path / "cache"
     commands = [job_command("embed", *given, "--out", tmp_path / name, "--engine", "local") for name in ("a", "b")]
@@ -93,6 +93,7 @@ def test_two_runs_write_at_a_time(lstm, texts, tmp_path):
     assert done.cached == 729
 
 
+@pytest.mark.slow
 def test_the_job(lstm, tiny_encoder_folder, texts, tmp_path, capfd):
     flags = "--input", texts / "some.txt", "--out", tmp_path / "out", "--cache", tmp_path / "cache"
     assert run_job("embed", "--encoder", tiny_encoder_folder, *flags) == 2  # an average
@@ -109,28 +110,3 @@ def test_the_job(lstm, tiny_encoder_folder, texts, tmp_path, capfd):
     printed = capfd.readouterr()
     assert json.loads(printed.out)["cached"] == 300
     assert "300 texts took their vectors from the cache" in printed.err
-    flags = *flags[:3], tmp_path / "pooled", *flags[4:], "--chunk-tokens", "1", "--pool", "mean"
-    assert run_job("embed", "--encoder", lstm, *flags) == 0
-    capfd.readouterr()
-    assert run_job("embed", "--encoder", lstm, *flags, "--dry-run") == 0
-    assert "100% of the texts" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--out new --cache new/cache", "--cache .*new/cache is, contains or is inside"),
-        ("--out new/out --cache new", "--cache .*/new is, contains or is inside"),
-        ("--out new --cache .", "--cache .* is, contains or is inside"),
-        ("--out new --cache file", "--cache is .*/file, which is a file"),
-        ("--out new --cache-gb 3", "--cache is not given"),
-        ("--out new --cache cache --cache-gb -1", "--cache-gb is -1"),
-    ],
-)
-def test_a_cache_is_a_folder_apart(lstm, texts, tmp_path, monkeypatch, capfd, flags, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / "a.txt").write_text("a cat\n")
-    assert run_job("embed", "--encoder", lstm, "--input", "a.txt", *flags.split(), "--dry-run") == 2
-    assert re.search(message, capfd.readouterr().err)
-    assert run_job("embed", "--encoder", lstm, *flags[:2], "--out", tmp_path / "cache", *flags[4:]) == 2

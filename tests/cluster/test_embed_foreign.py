@@ -14,7 +14,6 @@ from paraembed.embedding.records import INPUTS
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.settings import Inference
-from tests.cluster.test_embed_kills import WORKER_MOMENTS, moments, run_until_done, watched
 from tests.embedding.arrow_files import change_plan, read
 from tests.embedding.without_ray import build
 from tests.encoders.models import minilm, save_onnx, save_tiny
@@ -77,6 +76,7 @@ def test_another_model_does_not_resume(corpus, tmp_path, kind, library):
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
 
 
+@pytest.mark.slow
 def test_a_finished_output_is_recognized_without_pytorch(corpus, tmp_path):
     model, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
     build(model, corpus, replace(SMALL, id_kind="file-row"), out)
@@ -102,21 +102,3 @@ def test_verify_takes_the_pooling_from_the_output(corpus, tmp_path):
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
     with pytest.raises(ValueError, match=r"another model\.pooling \(was cls, is mean\)"):
         build(model, corpus, SMALL, out, inference=Inference(pooling="mean"))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
-def test_kills_cost_nothing(corpus, tmp_path, kind):
-    """Workers and driver die before they make, write or put in place a file of every kind."""
-    model = f"st:{minilm()}" if kind == "st" else save_tiny(kind, tmp_path / "model")
-    build(model, corpus, Settings(part_rows=5), tmp_path / "alone")
-    names = sorted(path.name for path in (tmp_path / "alone").glob("data/part-*"))
-    of_workers = [moment.format(name) for moment, name in zip(WORKER_MOMENTS, names, strict=False)]
-    of_driver = ["rename _manifest.json", "open _SUCCESS"]
-    crashes, out = moments(tmp_path / "crashes", *of_workers, *of_driver), tmp_path / "out"
-    more = ("--part-rows", "5")
-    with watched(out):  # a worker that is killed imports its library again, which takes 10 to 30 s on a busy machine
-        assert run_until_done(model, corpus, out, more=more, crashes=crashes, seconds=800) == len(of_driver)
-    assert not list(crashes.iterdir())
-    assert digests(out) == digests(tmp_path / "alone")

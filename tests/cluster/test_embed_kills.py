@@ -115,6 +115,7 @@ def moments(folder, *names):
     return folder
 
 
+@pytest.mark.slow
 def test_threads_that_feed_a_gpu(corpus, tiny_encoder_folder, unbroken, tmp_path):
     """On a CPU: three threads read, tokenize and write parts while one of them encodes."""
     code = (
@@ -156,6 +157,7 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_w
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))
 
 
+@pytest.mark.slow
 def test_every_crash_point_of_one_process(corpus, tiny_encoder_folder, unbroken, tmp_path):
     """The engine of one process dies where workers and driver die; now and then workers of Ray go on."""
     parts = [_file(number) for number in (2, 5, 13)]
@@ -173,6 +175,7 @@ def test_every_crash_point_of_one_process(corpus, tiny_encoder_folder, unbroken,
     assert digests(out) == digests(tmp_path / "mixed") == unbroken(1000)
 
 
+@pytest.mark.slow
 def test_hashes_of_ids_survive_every_crash_point(tiny_encoder_folder, tmp_path):
     """Killed while a part writes its hashes, and before the commit; and some are missing."""
     keys, table, expected = [f"key {row % 970}" for row in range(1000)], tmp_path / "t.parquet", tmp_path / "expected"
@@ -298,8 +301,8 @@ def test_three_machines_and_some_that_die(
     corpus, tiny_encoder_folder, unbroken, tmp_path, losses, part_rows, how, more
 ):
     """Three local Ray nodes; two are lost again and again, and started anew, or one is lost."""
-    command = [sys.executable, HERE / "three_nodes.py", tiny_encoder_folder, corpus, tmp_path / "out"]
-    command += [losses, part_rows, how]
+    command = [sys.executable, HERE / "lost_nodes.py", "embed", how, tiny_encoder_folder, corpus, tmp_path / "out"]
+    command += [losses, part_rows]
     # The session's Ray, where there is one, has set the mode to token; Ray reads it when it is imported.
     options = {"env": {**os.environ, "RAY_AUTH_MODE": "disabled", **more}, "cwd": tmp_path, "timeout": 600}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
@@ -316,19 +319,9 @@ def test_three_machines_and_some_that_die(
 def test_tasks_of_a_machine_that_is_lost_run_on_others(tmp_path, how):
     """Those of shard, mine and teach: every result once, long before the 7 minutes of Ray's own keepalive."""
     environment = {**os.environ, **RAY, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(HERE.parents[1])}
-    command = [sys.executable, str(HERE / "lost_tasks.py"), how]
+    command = [sys.executable, str(HERE / "lost_nodes.py"), "tasks", how]
     options = {"env": environment, "cwd": tmp_path, "timeout": 500}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     (seconds,) = re.findall(r"^\d+$", done.stdout, re.MULTILINE)  # among lines of Ray, which may be the last ones
     assert int(seconds) < 300
-
-
-def test_killed_runs_with_chunks_end_with_the_same_bytes(corpus, tiny_encoder_folder, tmp_path):
-    build(tiny_encoder_folder, corpus, Settings(part_rows=5000, chunk_tokens=3, chunk_overlap=1), tmp_path / "alone")
-    names = f"write {_file(1)}", f"rename {_file(2)}", "rename 000-000000.arrow", "rename _manifest.json"
-    more = ("--part-rows", "5000", "--chunk-tokens", "3", "--chunk-overlap", "1", "--engine", "local")
-    crashes, out = moments(tmp_path / "crashes", *names), tmp_path / "out"
-    assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == len(names)
-    assert digests(out) == digests(tmp_path / "alone")
-    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))

@@ -1,7 +1,5 @@
 """Jobs on a Ray of several machines, one of which is powered off meanwhile: the results are those of one machine."""
 
-import json
-import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -67,30 +65,6 @@ def inputs(folder, alone):
     """Arguments of jobs that train: pair shards and word vectors."""
     pairs = alone("shard.py", "sample-pairs", "--input", folder / "sample" / "ppdb-2.0-format.gz")
     return ["--pairs", pairs, "--words", folder / "sample" / "vectors.txt.gz"]
-
-
-def test_nobody_submits_without_the_token(cluster, tmp_path):
-    for change in ({"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_MODE": "disabled"}):
-        other = nodes.Cluster(tmp_path, {**cluster.environment, **change})
-        job = other.submit(JOBS / "shard.py", "--help")
-        said = job.communicate(timeout=120)[0]
-        assert job.returncode != 0
-        assert "usage" not in said
-
-
-def test_the_health_check_of_the_image_says_whether_ray_answers(cluster):
-    (check,) = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", (ROOT / "infra" / "Dockerfile").read_text(), re.MULTILINE)
-    for port, healthy in ((cluster.port, True), (nodes.free_port(), False)):
-        environment = {**cluster.environment, "RAY_ADDRESS": f"{nodes.HEAD}:{port}"}
-        with subprocess.Popen(
-            json.loads(check), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as asked:
-            try:
-                answer = asked.wait(60)
-            except subprocess.TimeoutExpired:  # Docker waits 20 s
-                asked.kill()
-                answer = 1
-        assert (answer == 0) == healthy
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -63,14 +63,6 @@ def test_another_user_reaches_nothing_of_a_session(ray_cluster):
     assert another_user_does(paths) == []
 
 
-def test_the_state_api_asks_the_cluster_of_its_worker(ray_cluster):
-    @ray.remote
-    def asked():
-        return os.environ.get("RAY_API_SERVER_ADDRESS")
-
-    assert ray.get(asked.remote()) == ray.get_runtime_context().gcs_address
-
-
 def test_the_address_of_a_cluster_may_be_of_ipv6():
     try:
         server = socket.create_server(("::1", 0), family=socket.AF_INET6)
@@ -89,6 +81,7 @@ def as_on_a_cluster(ray_cluster, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
 
 
+@pytest.mark.slow
 def test_a_cluster_without_room_is_waited_for_with_a_line_at_a_time(as_on_a_cluster, monkeypatch, capsys):
     monkeypatch.setattr(session, "_WAITING_SECONDS", 1)
     cpus = int(ray.cluster_resources()["CPU"])
@@ -172,13 +165,11 @@ def test_resources_are_compared_with_what_the_autoscaler_may_start(as_on_a_clust
         client.internal_kv_del(place[0], False, place[1])
 
 
-@pytest.mark.parametrize("kind", ["missing", "file", "full", "empty"])
+@pytest.mark.parametrize("kind", ["missing", "full", "empty"])
 def test_a_token_without_a_home_folder_is_private_to_the_session(tmp_path, monkeypatch, kind, disk):
     """As in a container whose user is nobody; Ray keeps the first token that a process reads."""
     home = tmp_path / "home"
-    if kind == "file":
-        home.touch()
-    elif kind == "full":
+    if kind == "full":
         home = disk("size=4k")
         home.joinpath("ballast").write_bytes(bytes(4096))
     elif kind == "empty":

@@ -150,6 +150,7 @@ with ray_session(1):
 """
 
 
+@pytest.mark.slow
 def test_ray_listens_on_loopback_if_it_was_imported_before_this_package(tmp_path):
     how = {"capture_output": True, "text": True, "cwd": tmp_path}
     fresh = {name: value for name, value in os.environ.items() if name not in LOCAL_RAY}  # pytest has imported both
@@ -157,7 +158,8 @@ def test_ray_listens_on_loopback_if_it_was_imported_before_this_package(tmp_path
     assert done.stdout.split() == ["127.0.0.1"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_while_ray_starts(tmp_path, number):
     job = start(tmp_path, "starting")
     server = await_process(job, "raylet")

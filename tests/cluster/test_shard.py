@@ -7,9 +7,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -22,10 +20,9 @@ from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.pairs.outputs import read_identity
-from paraembed.pairs.schema import PAIRS, SourceReport
+from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
-from paraembed.pairs.source_parts import SourcePart, about_sources, parsed_parts
 from tests.jobs import digests, interrupted, job_command
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -94,21 +91,6 @@ def test_shards_manifest_and_success(sharded):
     assert refused == [{"file": "ppdb", "line": 61, "reason": "too few fields", "text": "[NP] ||| cut"}]
     assert json.loads((out / "_SUCCESS").read_text()) == {"manifest_sha256": sha256_of(out / "manifest.json")}
     assert [path.name for path in out.parent.iterdir()] == ["out"]
-
-
-def test_bytes_do_not_depend_on_workers(ray_cluster, tmp_path):
-    inputs = [tmp_path / f"{number}.tsv" for number in range(5)]
-    for number, path in enumerate(inputs):  # the last two repeat pairs of the first two
-        names = NAMES[7 * number : 7 * number + 200]
-        path.write_text("".join(f"{WORDS[row % 7]} x\t{WORDS[number % 3]} {name}\n" for row, name in enumerate(names)))
-    (tmp_path / "words").write_text("\n".join([*WORDS, "x", *NAMES]))
-    settings = ShardSettings(training_set="pgru2017", rows_per_shard=40)
-    for workers in (1, 4):
-        out = tmp_path / f"{workers}"
-        manifest, _ = shard_pairs(inputs, out, settings, words=tmp_path / "words", workers=workers)
-        assert manifest["counts"]["duplicates"] == 358
-    assert contents(tmp_path / "1") == contents(tmp_path / "4")
-    assert sum(name.endswith(".parquet") for name in contents(tmp_path / "1")) > 5
 
 
 def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path):
@@ -272,51 +254,6 @@ def test_commands_that_begin_at_once_give_one_output(inputs, tmp_path):
         assert not list(tmp_path.glob(".out*"))
 
 
-def test_sources_are_put_together_in_one_pass():
-    """As many reports as parts are looked at, not files times parts."""
-    looked_at = Counter()
-
-    class Counting(str):
-        __slots__ = ()
-
-        def __eq__(self, other):
-            looked_at["compared"] += 1
-            return str.__eq__(self, other)
-
-        __hash__ = str.__hash__
-
-    for size in (200, 400):
-        looked_at.clear()
-        parts = [SourcePart(Path("x"), Counting(f"{number // 2}.gz"), (0, 1), Path("p")) for number in range(size)]
-        files = parsed_parts(parts, [SourceReport(3, 2, {"empty text": 1}, lines=3)] * size)
-        assert [file.first_rank for file in files] == [0, 3] * (size // 2)
-        for file in files:
-            file.stays[0] = False
-        sources = about_sources(files)
-        assert len(sources) == size // 2
-        assert sources["7.gz"] == {"read": 6, "pairs": 4, "duplicates": 2, "refused": {"empty text": 2}}
-        assert looked_at["compared"] <= 4 * size
-
-
-def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
-    for number in range(3):
-        (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
-    (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
-    files = [tmp_path / f"{number}.tsv" for number in range(3)]
-    with pytest.raises(ValueError, match=r"p\.csv .* id, score, body;.* `columns`"):
-        shard_pairs([*files, tmp_path / "p.csv"], tmp_path / "out", SETTINGS)
-    shard_pairs(files, tmp_path / "out", SETTINGS)
-    said = capsys.readouterr().err
-    assert said.count("0.tsv and 2 more, tsv: first is 'source', second is 'target'") == 0
-    assert said.count("0.tsv and 2 more, tsv: second is 'target', first is 'source'") == 1
-    assert said.count('  "y" | "x0"\n  "b" | "a"\n  "d" | "c"\n') == 1
-    assert said.count(" | ") == 3
-    shard_pairs(files, tmp_path / "other", SETTINGS, rejected_sample=False)
-    said = capsys.readouterr().err
-    assert said.count("second is 'target'") == 1
-    assert " | " not in said
-
-
 PHRASES = ["good deal", "large amount", "the whole thing", "point of view", "in any case", "at long last"]
 
 
@@ -331,7 +268,8 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
     (tmp_path / "words").write_text("\n".join(words))
     settings = ShardSettings(training_set="pgru2017")
-    whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
+    files = {"words": tmp_path / "words"}
+    whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, **files)
     # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.
     assert whole["counts"] == {
         "read": 720, "kept": 200, "refused": 320, "duplicates": 200,
@@ -351,38 +289,20 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
         assert len(set(pairs)) == len(pairs) == size
         assert seen.isdisjoint(pairs)
         seen.update(pairs)
-        assert pq.read_table(tmp_path / "out" / name / "vocabulary.parquet")["count"].to_pylist()[0] > 0
         assert manifest["coverage"]["tokens"]["without_vector"] == 0
-        lengths = json.loads((tmp_path / "out" / name / "lengths.json").read_text())
-        assert sum(lengths["longer"].values()) == size
     with pytest.raises(ValueError, match="has the format 'paraembed-pair-subsets-1'"):
         read_pair_manifest(tmp_path / "out")
-    assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")[1]
-    other = ShardSettings(training_set="pgru2017", split="dev")
-    with pytest.raises(ValueError, match=r"another settings\.split \(was all, is dev\)"):
-        shard_pairs([tmp_path / "ppdb"], tmp_path / "out", other, words=tmp_path / "words")
-    shard_pairs([tmp_path / "ppdb"], tmp_path / "one", other, words=tmp_path / "words")
+    assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, **files)[1]
+    shard_pairs([tmp_path / "ppdb"], tmp_path / "one", ShardSettings(training_set="pgru2017", split="dev"), **files)
     assert contents(tmp_path / "one")[SHARD] == contents(tmp_path / "out" / "dev")[SHARD]
 
 
 SHARD = "pairs-00000-of-00001.parquet"
 
 
-def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
-    settings = ShardSettings(features=("PPDB2.0Score", "AGigaSim"), alignment=True)
-    manifest, _ = shard_pairs(inputs, tmp_path / "out", settings)
-    table = pq.read_table(tmp_path / "out" / manifest["shards"][0]["name"])
-    assert table.column_names == [*PAIRS.names, "PPDB2.0Score", "AGigaSim", "alignment"]
-    assert table.slice(59, 2).select([2, 8, 9, 10]).to_pylist() == [
-        {"score": None, "PPDB2.0Score": None, "AGigaSim": None, "alignment": None},
-        {"score": 60.0, "PPDB2.0Score": 60.0, "AGigaSim": None, "alignment": "0-0"},
-    ]
-
-
 def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
     for name, header in (("p.tsv", "text1\ttext2\tlabel"), ("q.tsv", "text1\ttext2\tid")):
         (tmp_path / name).write_text(f"{header}\na\tb\t1\nc\td\t0\ne\tf\t1\n")
-    (tmp_path / "r.tsv").write_text("text1\ttext2\tlabel\na\tb\tgood\n")
     manifest, _ = shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", ShardSettings(), engine="local")
     assert manifest["settings"]["keep_labels"] == "default"
     assert manifest["counts"]["reasons"] == {"label 0": 1}
@@ -392,14 +312,8 @@ def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
         shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", zeros, engine="local")
     manifest, _ = shard_pairs([tmp_path / "q.tsv"], tmp_path / "q", ShardSettings(), engine="local")
     assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
-    for name, out, settings, message in (
-        ("q.tsv", "out", zeros, "have no labels"),
-        ("q.tsv", "q", zeros, "have no labels"),  # whose output, without labels, has no such setting
-        ("r.tsv", "out", ShardSettings(), "labels good;"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            shard_pairs([tmp_path / name], tmp_path / out, settings, engine="local", overwrite=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"p", "q", "p.tsv", "q.tsv", "r.tsv"}
+    with pytest.raises(ValueError, match="have no labels"):
+        shard_pairs([tmp_path / "q.tsv"], tmp_path / "out", zeros, engine="local")
 
 
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):

@@ -1,7 +1,6 @@
 import gzip
 import json
 import re
-import shlex
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,11 +10,9 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begun, run_sweep
 from paraembed.commands.tune import Tune
@@ -24,12 +21,11 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.fingerprint import sha256_of
 from paraembed.recipe import Recipe, read_recipe
-from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
-from tests.jobs import answers, interrupted, job_command, run_job
+from tests.jobs import answers, interrupted, job_command
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
@@ -94,9 +90,6 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
         assert [metric.step for metric in history] == [1, 2]
         assert history[-1].value == rows[int(number)]["score"]
         assert run.info.status == "FINISHED"
-        record = json.loads((swept / "trials" / f"{int(number):05}.json").read_text())
-        assert run.data.metrics["seconds"] == record["seconds"]
-        assert run.info.end_time == int(1000 * record["ended"])
         assert parent.info.start_time < run.info.start_time < run.info.end_time < parent.info.end_time
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {
         *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "scores")
@@ -144,60 +137,20 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
     assert sha256_of(swept / "encoder" / "model.safetensors") == model
 
 
-def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray(sample, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sweep = replace(flags(sample, tmp_path / "a sweep"), settings=SearchSettings("random", 1), min_coverage=0.125)
-    tune(sweep)
-    following = re.search(r"next: python jobs/train\.py (.*)", capsys.readouterr().err)[1]
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # where no cluster answers
-    tune(sweep)
-    again = capsys.readouterr()
-    assert f"{sweep.out} is already finished; nothing to do\n" in again.err
-    assert following in again.err
-    assert len(again.out.splitlines()) == 3
-    monkeypatch.delenv("RAY_ADDRESS")
-    command = shlex.split(following)
-    assert command[command.index("--min-coverage") + 1] == "0.125"
-    assert run_job("train", *command) == 0
-    assert checkpoint.read_config(tmp_path / "ENCODER")["recipe"] == json.loads(
-        (sweep.out / "best-recipe.json").read_text()
-    )
-
-
-def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample, tmp_path, capsys):
-    estimate = tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))["estimate"]
-    line = re.search(
-        r"on 500 of .*; about (\d+) s a trial .* (\d+) s for the start, so (\d+) s for 4 trials",
-        capsys.readouterr().err,
-    )
-    each, start, total = map(int, line.groups())
-    assert each >= 1
-    assert start >= 8
-    assert total == pytest.approx(start + 2 * each, abs=1)
-    assert (estimate["trials"], estimate["rows"], estimate["concurrent"]) == (4, 500, 2)
-    assert (each, total) == pytest.approx((estimate["seconds_per_trial"], estimate["seconds"]), abs=1)
-    assert not (tmp_path / "out").exists()
-
-
 def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     good = flags(sample, tmp_path / "out")
-    with pytest.raises(FileNotFoundError, match=r"test-pairs.tsv does not exist"):
-        tune(replace(good, data=tmp_path))
-    with pytest.raises(ValueError, match=r"selected by pairs/test-pairs/pearson .*with `data`"):
-        tune(replace(good, data=None))
     (tmp_path / "sts" / "2012").mkdir(parents=True)
     shutil.copy(sample / "sample" / "test-pairs.tsv", tmp_path / "sts" / "2012" / "OnWN.tsv")
-    with pytest.raises(FileNotFoundError, match=r"expected .*/sts/2016/<set>.tsv with the sets answer-answer, "):
-        tune(replace(good, space="acl2017/avg", data=tmp_path))
-    with pytest.raises(ValueError, match=r"a recipe has no field 'margn'"):
-        tune(replace(good, fixed=("margn=1",)))
-    with pytest.raises(ValueError, match=r"--set 'max_words' is not .*FIELD=VALUE"):
-        tune(replace(good, fixed=("max_words",)))
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"`gpus` is set, .*finds no GPU"):
-            tune(replace(good, placement=Placement(gpus=True)))
-    with pytest.raises(ValueError, match=r"--pairs is missing;.* --dry-run"):
-        tune(replace(good, space="acl2017/avg", metric=METRIC, pairs=None))
+    for changes, message in (
+        ({"data": tmp_path}, r"test-pairs.tsv does not exist"),
+        ({"data": None}, r"selected by pairs/test-pairs/pearson .*with `data`"),
+        ({"space": "acl2017/avg", "data": tmp_path}, r"expected .*/sts/2016/<set>.tsv with the sets answer-answer, "),
+        ({"fixed": ("margn=1",)}, r"a recipe has no field 'margn'"),
+        ({"fixed": ("max_words",)}, r"--set 'max_words' is not .*FIELD=VALUE"),
+        ({"space": "acl2017/avg", "metric": METRIC, "pairs": None}, r"--pairs is missing;.* --dry-run"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            tune(replace(good, **changes))
     (tmp_path / "bad.txt").write_bytes(gzip.decompress(good.words.read_bytes()) + b"bad\n" * 6)
     for more in ({"max_bad_words": 0.5}, {}):
         bad = replace(good, words=tmp_path / "bad.txt", dry_run=True, sample=500, **more)
@@ -209,23 +162,6 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     with pytest.raises(ValueError, match=r"thesis .*jobs/tune\.py did not write"):
         tune(replace(good, out=tmp_path / "thesis", overwrite=True))
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
-
-
-@pytest.mark.slow
-def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
-    settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
-    sweep = replace(flags(sample, tmp_path / "out"), settings=settings, epochs=3)
-    tune(sweep)
-    assert "4 trials of 3 epochs on 2,000 pairs, 2 at a time" in capsys.readouterr().err
-    rows = table(sweep.out)
-    assert {"finished", "stopped"} == {row["status"] for row in rows}
-    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]
-    for lost in (0, 1, 3):  # as if the driver had died while these were under way
-        (sweep.out / "trials" / f"{lost:05}.json").unlink()
-    before = records(sweep.out)
-    tune(sweep)
-    assert table(sweep.out) == rows
-    assert before.items() <= records(sweep.out).items()
 
 
 def run(sweep, name):

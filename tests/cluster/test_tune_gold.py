@@ -1,7 +1,6 @@
 """jobs/tune.py on gold labels: a small supervised space through Ray, the JSON recipe, what is refused."""
 
 import json
-import os
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -11,8 +10,8 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
-from paraembed.cluster.tune import Sweep, begun, run_sweep, trial_inputs
-from paraembed.commands.tune import Tune, _retraining
+from paraembed.cluster.tune import Sweep, begun, trial_inputs
+from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig
@@ -21,12 +20,9 @@ from paraembed.settings import Placement, SearchSettings
 from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
-from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.choosing import read_labels_for, without_idle_axes
-from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.trial import inputs_key, run_trial
-from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_gold
+from tests.cluster.test_finetune import write_gold
 from tests.cluster.test_tune import kill_after_a_trial
 from tests.jobs import job_command, run_job
 from tests.mlflow_server import run_of
@@ -89,19 +85,6 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     assert {run.data.params["task"] for run in (client.get_run(parent), training)} == {"similarity"}
     tune(whole)
     assert "is already finished; nothing to do" in capsys.readouterr().err
-
-
-def test_a_trial_from_a_trained_encoder_scores_as_its_training(data, tmp_path):
-    points = Points("features", SPACES["iclr2016/features-proj"], {"batch_size": 20})
-    labels, points = read_labels_for(points, "entailment", None, data, None, data / "proj")
-    recipe = replace(points.at(points.space.choices(0)).recipe, epochs=2)
-    scorer = labels.scorer(points.space.selection.metric)
-    ended = run_trial(trial_inputs(labels, points, concurrent=1)[inputs_key(recipe)], recipe, 1.0, scorer, {})
-    assert (ended.status, recipe.encoder) == ("finished", ProjConfig(width=20))
-    same = read_labels(recipe, "entailment", None, data, pretrained=data / "proj")
-    train_model(Training("trained", same, tmp_path / "model"))
-    value = read_config(tmp_path / "model")["provenance"]["scores"]["dev"]["values"]["accuracy"]
-    assert value == pytest.approx(max(epoch.score for epoch in ended.curve), abs=1e-6)
 
 
 def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):
@@ -171,16 +154,6 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         trial_inputs(labels, points, concurrent=10**9)
 
 
-def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys):
-    tune(Tune(NAME, dry_run=True))
-    printed = capsys.readouterr()
-    assert len([line for line in printed.out.splitlines() if line.strip("- ")]) == 1 + SPACES[NAME].size
-    assert "10 epochs on SICK, or the Stanford Sentiment Treebank" in printed.err
-    assert "chosen by dev/pearson (the task's dev set" in printed.err
-    tune(Tune(NAME, dry_run=True, task="sentiment"))
-    assert "chosen by dev/accuracy" in capsys.readouterr().err
-
-
 def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys):
     points = Points(NAME, SPACES[NAME])
     assert without_idle_axes(points, "similarity") is points
@@ -189,28 +162,6 @@ def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys):
     assert points.space.axes.keys() - space.axes.keys() == {"head_width", "head_l2"}
     assert points.space.size == space.size * len(points.space.axes["head_width"]) * len(points.space.axes["head_l2"])
     assert "not searched, because it has no effect for the task turney: head_width, head_l2" in capsys.readouterr().err
-
-
-def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
-    (tmp_path / "sts" / "2012").mkdir(parents=True)
-    rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
-    (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
-    points = Points(NAME, replace(SPACES[NAME], axes={}), {"tokenizer": "space"})
-    labels, points = read_labels_for(points, "similarity", "sts", tmp_path, data / "words.txt", None)
-    sweep = Sweep(points, points.space.selection, labels, tmp_path / "out", concurrent=1)
-    assert _retraining(sweep).endswith(f"--words {data / 'words.txt'} --out MODEL")
-    curve = (Epoch(1, 0.5, 0.1, {"dev/pearson": 0.5}, 1.0),)
-    recipe = points.at({}).recipe.to_dict()
-    Ledger(sweep.trials).add(TrialRecord(0, {}, recipe, 1.0, "finished", "", curve, 1.0, 1e9, keeps_best=True))
-    with tracked_run("sweep", sweep.out, sweep.out / "run.json") as run:
-        run_sweep(sweep, run)
-    assert (sweep.out / "results.csv").is_file()
-    split = json.loads((sweep.out / "split.json").read_text())
-    assert split == labels.task.split
-    assert [len(split["2012/MSRpar"][part]) for part in ("train", "dev", "test")] == [120, 30, 150]
-    assert "split.json" in {
-        file.path for file in MlflowClient(os.environ["MLFLOW_TRACKING_URI"]).list_artifacts(run.run_id)
-    }
 
 
 @pytest.mark.ray

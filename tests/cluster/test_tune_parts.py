@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +28,7 @@ from paraembed.cluster.tune import (
 )
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import TrialPlacement, Tune, _next, _report
-from paraembed.commands.tune import main as tune
+from paraembed.commands.tune import _next, _report
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
@@ -41,7 +39,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import best_first, progress, trial_line, write_results
+from paraembed.tuning.table import write_results
 from paraembed.tuning.trial import Ended
 from tune_spaces import SPACES
 
@@ -178,39 +176,6 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
     _check_memory(POINTS, some, 10**9)  # a cluster's workers may be elsewhere
 
 
-def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
-    tune(Tune("acl2017/avg", dry_run=True, metric="papers-22/mean", sample=500))
-    printed = capsys.readouterr()
-    head, *rows = (line.split() for line in printed.out.splitlines() if line.strip("- "))
-    assert head == ["point", "margin", "word_l2"]
-    assert [row[0] for row in rows] == [str(number) for number in range(18)]
-    assert rows[0][1:] == ["0.4", "0.0001"]
-    assert "18 trials of 18 points, 7 epochs" in printed.err
-    assert "(500 pairs); chosen by papers-22/mean (your metric)" in printed.err
-    tune(Tune("acl2017/avg", dry_run=True, settings=SearchSettings("random", 3)))
-    assert len([line for line in capsys.readouterr().out.splitlines() if line.strip("- ")]) == 4
-    tune(Tune("smoke", dry_run=True, settings=SearchSettings("random", 1), epochs=1))
-    assert "; 1 trial of 4 points, 1 epoch on " in capsys.readouterr().err
-    tune(Tune("acl2017/universal-gran", dry_run=True))
-    assert "encoder_l2" in capsys.readouterr().out
-
-
-def test_flags_that_would_be_ignored_are_refused():
-    with pytest.raises(ValueError, match="smoke without --pairs uses generated data"):
-        tune(Tune("smoke", words=Path("words.txt")))
-    with pytest.raises(ValueError, match=r"`fixed` epochs: .*`epochs`"):
-        tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
-    with pytest.raises(ValueError, match=r"`metric` is pairs; expected pairs/NAME/pearson"):
-        tune(Tune("smoke", dry_run=True, metric="pairs"))
-    many, missing = SearchSettings("random", 10**6), {"pairs": "missing", "words": "missing", "out": "out"}
-    with pytest.raises(ValueError, match=r"`trials` is 1,000,000, .* \d+ points"):
-        tune(Tune("smoke", **missing, settings=many))
-    with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, .*--gpus"):
-        Tune("smoke", gpus_per_trial=0.1)
-    with pytest.raises(TypeError):
-        TrialPlacement(workers=2)
-
-
 def test_what_a_trial_takes(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     one = sweep(tmp_path, placement=Placement(gpus=True), gpus_per_trial=0.25)
@@ -237,15 +202,6 @@ def record(number, scores, status="finished"):
     values = json.loads(ended(scores, status))
     at = {"number": number, "choices": point.choices, "recipe": point.recipe.to_dict(), "share": 1.0}
     return TrialRecord.from_dict({**at, **values, "ended": 1e9 + number + 0.25 * len(scores)})
-
-
-def test_the_table_has_the_finished_trials_the_best_first(tmp_path):
-    ledger = Ledger(tmp_path)
-    for one in (record(0, [0.1]), record(1, [0.9], "stopped"), record(2, [0.3]), record(3, [], "failed")):
-        ledger.add(one)
-    head, rows = best_first(POINTS, ledger)
-    assert head == ["trial", "score", "p", "margin", "word_l2", "seconds"]
-    assert [row[:4] for row in rows] == [["2", "30.00", "", "0.6"], ["0", "10.00", "", "0.4"]]
 
 
 @pytest.mark.parametrize(
@@ -337,13 +293,3 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_pat
     assert history("0", "best_score") == [(2, 0.4)]
     assert history("1", "score") == [(1, 0.3), (2, 0.2)]
     assert "best_score" not in found["1"].data.metrics  # of pairs the last epoch counts
-
-
-def test_the_line_of_a_trial_shows_the_score_that_counts(tmp_path):
-    ledger, plain = Ledger(tmp_path), replace(record(0, [0.1, 0.4, 0.2]), keeps_best=True)
-    assert trial_line(POINTS, plain) == "trial 0: 40.00, margin 0.4, word_l2 1e-05; 3 of 2 epochs in 2.0 s: finished"
-    without = replace(plain, curve=tuple(replace(one, score=None) for one in plain.curve), status="failed", reason="no")
-    assert trial_line(POINTS, without).startswith("trial 0: no score, margin 0.4")
-    assert progress(ledger, 4) == "0 of 4 trials"
-    ledger.add(plain)
-    assert progress(ledger, 4) == "1 of 4 trials, best 40.00 (trial 0)"

@@ -64,15 +64,13 @@ def test_files_are_offered_where_a_file_may_be_given(complete):
     assert {*complete("train", "--encoder", "")} == {*ENCODERS}
 
 
-@pytest.mark.parametrize("shell", PROGRAMS)
-def test_the_job_prints_the_script(shell, capsys):
-    assert run_named("completion", shell) == 0
-    assert capsys.readouterr().out.rstrip() == script(shell).rstrip()
+def test_the_job_prints_the_script(capsys):
+    assert run_named("completion", "bash") == 0
+    assert capsys.readouterr().out.rstrip() == script("bash").rstrip()
 
 
-@pytest.mark.parametrize("name", ["embed", "train", "tune", "verify"])
-def test_the_flags_are_those_that_help_lists(name, monkeypatch):
+def test_the_flags_are_those_that_help_lists(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    listed = ran(sys.executable, "-m", "paraembed", name, "--help").stdout
+    listed = ran(sys.executable, "-m", "paraembed", "train", "--help").stdout
     flags = set(re.findall(r"│ (?:-h, )?(--[\w-]+)(?![\w.-])", listed))
-    assert job_flags(name).keys() - {""} == flags
+    assert job_flags("train").keys() - {""} == flags

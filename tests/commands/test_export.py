@@ -13,7 +13,6 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.evaluation.baselines import Sources, baseline
 from paraembed.evaluation.report import known_metadata
-from paraembed.loading import open_encoder
 from paraembed.text.vocabulary import START, UNKNOWN, read_words
 from tests.export.test_smaller import TEXTS, saved
 
@@ -44,34 +43,12 @@ def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     np.testing.assert_array_equal(read.matrix, encoder.matrix.detach().numpy())
 
     assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 2
-    assert "already exists; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
     other = save("avg", tmp_path / "other", ["a", UNKNOWN])
     assert export("--encoder other --to word2vec --out deep/vectors.txt.gz --overwrite") == 0
     assert "left out" not in capsys.readouterr().err
     np.testing.assert_array_equal(
         read_words(tmp_path / "deep" / "vectors.txt.gz").matrix, other.matrix.detach().numpy()
     )
-
-
-def test_a_model_folder_that_embeds_like_the_encoder(export, tmp_path, capsys):
-    pytest.importorskip("sentence_transformers")
-    encoder = save("proj", tmp_path / "encoder", ["the", "cat", UNKNOWN])
-    (tmp_path / "texts.txt").write_text("The cat's, U.S.\n\nzebra\n")
-    line = "--encoder encoder --to sentence-transformers --out model"
-    assert export(f"{line} --check texts.txt --json") == 0
-    out, printed = capsys.readouterr()
-    assert json.loads(out.splitlines()[-1]).items() >= {"words": 3, "width": 3}.items()
-    assert "wrote model: model folder with text vectors of width 3" in printed
-    assert "--encoder st:model" in printed
-    texts = ["the cat sat", "", "zebra"]
-    np.testing.assert_allclose(open_encoder("st:model").encode(texts), encoder.encode(texts), rtol=0, atol=1e-6)
-
-    assert export(line) == 2
-    assert "already exists; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
-    assert export(f"{line} --overwrite") == 0
-    (tmp_path / "model" / "notes.txt").touch()
-    assert export(f"{line} --overwrite") == 2
-    assert "notes.txt is not a file of an exported model" in capsys.readouterr().err
 
 
 def test_a_hub_folder_has_a_card(export, run_job, tmp_path):
@@ -94,15 +71,6 @@ def test_a_hub_folder_has_a_card(export, run_job, tmp_path):
     assert set(yaml.safe_load((tmp_path / "model" / "README.md").read_text().split("---\n")[1])) & {"license"} == set()
 
 
-def test_an_onnx_folder_of_any_encoder(export, tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    encoder = save("lstm", tmp_path / "encoder")
-    assert export("--encoder encoder --to onnx --out model") == 0
-    texts = ["the cat sat", "", "zebra"]
-    np.testing.assert_allclose(open_encoder("onnx:model").encode(texts), encoder.encode(texts), rtol=0, atol=1e-5)
-
-
 PAIRS = """\
 5\tthe cat's on the mat\tthe cat is on the mat
 1\ta dog ran home\tthe mat
@@ -113,6 +81,7 @@ PAIRS = """\
 """
 
 
+@pytest.mark.slow
 def test_an_exported_encoder_has_the_same_scores(export, run_job, tmp_path):
     for name in ("sentence_transformers", "model2vec", "onnx", "onnxruntime"):
         pytest.importorskip(name)
@@ -144,24 +113,15 @@ def test_a_missing_package_is_named_and_nothing_is_written(export, tmp_path, cap
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.ray
-def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run_job, tmp_path, capsys):
+def test_a_smaller_encoder_that_embed_takes(export, run_job, tmp_path, capsys):
     for seed, name in enumerate("ab"):
         saved(tmp_path / name, seed=seed)
     line = "--encoder a b --to encoder --out deep/small --texts texts.txt --max-words 3 --dim 2 --dtype int8"
     assert export(f"{line} --json") == 0
     out, printed = capsys.readouterr()
     assert json.loads(out.splitlines()[-1]).items() >= {"words": 6, "width": 2}.items()
-    assert "wrote deep/small: 6 word vectors of width 2 in int8, 0.0 MB; " in printed
-    assert "of the squared length of the text vectors is in these dimensions; 51.61% of the tokens are" in printed
-    assert "out of vocabulary, before 12.90%" in printed
-    assert "next: python jobs/evaluate.py --encoder deep/small …" in printed
-
-    (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat home\tthe the cat\n")
-    assert run_job("evaluate", "--encoder deep/small --pairs pairs.tsv --out scored --no-analyses --resamples 0") == 0
-    column = json.loads((tmp_path / "scored" / "scores.json").read_text())["encoders"][0]
-    assert -1 <= column["scores"]["pairs/pairs"]["pearson"] <= 1
-    assert run_job("embed", "--encoder deep/small --input texts.txt --out vectors --workers 1") == 0
+    assert "51.61% of the tokens are out of vocabulary, before 12.90%" in printed
+    assert run_job("embed", "--encoder deep/small --input texts.txt --out vectors --engine local") == 0
     vectors = pq.read_table(next((tmp_path / "vectors").rglob("*.parquet")))["embedding"].combine_chunks()
     expected = checkpoint.load(tmp_path / "deep" / "small").encode(TEXTS)
     np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 2), expected)
@@ -170,57 +130,10 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run
     assert "contains an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
     assert export(f"{line.replace('--dim 2', '--dim 3')} --overwrite") == 0
     assert checkpoint.load(tmp_path / "deep" / "small").width == 3
-    assert "number of tokens" not in capsys.readouterr().err
     (tmp_path / "deep" / "small" / "notes.md").write_text("dear")
     assert export(f"{line} --overwrite") == 2
     assert "a file that paraembed did not write: notes.md" in capsys.readouterr().err
     assert (tmp_path / "deep" / "small" / "notes.md").read_text() == "dear"
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, export, run_job, tmp_path, capsys):
-    saved(tmp_path / "a", seed=1)
-    line = "--encoder a small --to concat --out deep/both"
-    assert export(f"{line} --json") == 0
-    out, printed = capsys.readouterr()
-    assert "wrote deep/both: avg of width 4 and avg of width 256 as one encoder" in printed
-    assert json.loads(out.splitlines()[-1])["width"] == 260
-    (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat home\tthe the cat\n")
-    assert run_job("evaluate", "--encoder deep/both a --pairs pairs.tsv --out scored --resamples 0") == 0
-    assert (
-        "pearson"
-        in json.loads((tmp_path / "scored" / "scores.json").read_text())["encoders"][0]["scores"]["pairs/pairs"]
-    )
-    assert run_job("embed", "--encoder deep/both --input texts.txt --out vectors --workers 1") == 0
-    vectors = pq.read_table(next((tmp_path / "vectors").rglob("*.parquet")))["embedding"].combine_chunks()
-    expected = open_encoder(str(tmp_path / "deep" / "both")).encode(TEXTS)
-    np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 260), expected)
-    assert run_job("verify", "vectors --encoder deep/both --input texts.txt") == 0
-    capsys.readouterr()
-
-    assert export(line) == 2
-    assert "contains an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
-    assert export(f"{line} --overwrite") == 0
-    for line, message in [
-        ("--encoder a --out one", "concat takes two encoders, got 1; give --encoder two folders"),
-        ("--encoder a deep/both --out both", "deep/both holds two encoders as one"),
-        ("--encoder a small --out a --overwrite", "a is, contains or is inside of the input a"),
-        ("--encoder a small --out a/both", "a/both is, contains or is inside of the input a"),
-        ("--encoder a small --out both --dim 2", "--dtype and --oov-pieces are for --to encoder, not concat"),
-        ("--encoder a small --out both --check texts.txt", "--check compares tokens"),
-    ]:
-        assert export(f"{line} --to concat") == 2, line
-        assert message in capsys.readouterr().err, line
-    assert not (tmp_path / "both").exists()
-
-
-def test_the_encoder_in_the_package_by_its_name(export, tmp_path, capsys):
-    assert export("--encoder small --to encoder --out tiny --texts texts.txt --max-words 3 --dim 3") == 0
-    printed = capsys.readouterr().err
-    assert "of width 3 in float32" in printed
-    assert "0.00% of the tokens are out of vocabulary, before 0.00%; the number of tokens changes by +" in printed
-    assert np.isfinite(checkpoint.load(tmp_path / "tiny").encode(TEXTS)).all()
 
 
 @pytest.fixture

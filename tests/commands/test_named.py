@@ -1,6 +1,5 @@
 """``paraembed JOB``: the jobs without the checkout."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -42,15 +41,3 @@ def test_a_job_runs_by_its_name(run, tmp_path):
     assert unknown.out == ""
     assert "'emebd'; did you mean embed?" in unknown.err
     assert str(tmp_path / "nothing") in run("verify", tmp_path / "nothing", status=2).err
-
-
-def test_messages_name_jobs_as_they_are_started(run, tmp_path):
-    (tmp_path / "train.py").write_text("a text in a file of that name\n")
-    embed = "--encoder", "small", "--input", "train.py", "--out", "out", "--text-column"
-    assert "--encoder FOLDER" in run("embed", "--help").out
-    for name, said in (("embed", "paraembed train"), ("shard", "paraembed shard fetch")):
-        text = run(name, "--help").out
-        assert said in " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
-        assert not re.search(r"jobs/|\b(embed|shard|train)\.py", text)
-    assert f"{tmp_path}/train.py" in run("embed", *embed, "nope", status=2).err
-    assert "next: paraembed shard --input" in run("sample", "--out", "s", "--lines", "200").err

@@ -2,7 +2,6 @@
 
 import json
 import random
-from contextlib import nullcontext
 
 import duckdb
 import numpy as np
@@ -10,13 +9,11 @@ import pyarrow as pa
 import pytest
 
 from paraembed.commands import search
-from paraembed.embedding import verify as module
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.output_of import encoder_of, output_of
-from tests.embedding.test_ids import shuffled
 from tests.embedding.without_ray import build
-from tests.jobs import digests, run_job
+from tests.jobs import run_job
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_query_prints_the_nearest_rows(folder, capsys):
-    assert run_job("search", folder / "out", "--query", "w1", "--top", "2") == 0
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["cosine", "row", "text"],
-        ["------", "---", "----"],
-        ["1.0000", "1", "w1"],
-        ["1.0000", "3", "w1"],
-    ]
-
-
+@pytest.mark.ray
 def test_searches_on_ray_find_what_this_process_finds(folder, ray_cluster, capsys):
     output_of(folder / "encoder", [0, 1, 2, 3] * 9, folder / "parts", keep=("text",), part_rows=5)
     printed = []
@@ -118,15 +106,7 @@ def out(tiny_encoder_folder, tmp_path_factory):
     return folder / "out"
 
 
-def test_the_order_of_the_tasks_does_not_change_the_result(out, monkeypatch):
-    expected, before = verify(out), digests(out, "**/*")
-    assert {check.name for check in expected if not check.ok} >= {"sha256"}
-    for rows in (1, 7):
-        monkeypatch.setattr(module, "_TASK_ROWS", rows)
-        assert verify(out, started=lambda _: nullcontext(shuffled)) == expected
-    assert digests(out, "**/*") == before
-
-
+@pytest.mark.ray
 def test_checks_on_ray_find_what_this_process_finds(out, ray_cluster, capsys):
     printed = []
     for engine in ("local", "ray"):

@@ -65,16 +65,6 @@ def as_json(capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    ("line", "status"),
-    [("embed --no-such-flag 1 --quiet", 2), ("embed --part-rows many --quiet", 2), ("train --list", 0)],
-)
-def test_json_answers_wrong_flags_and_lists(as_json, line, status):
-    printed, outcome = as_json(line, status)
-    assert (outcome["job"], outcome["status"]) == (line.split()[0], status)
-    assert len(printed.splitlines()) == 1 or not status
-
-
 def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     (tmp_path / "t.txt").write_text("a cat sat\non a mat\n" * 50)
     texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run"
@@ -90,6 +80,7 @@ def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_small_jobs_run_without_ray_and_pytorch(tmp_path):
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     first, _ = answers(f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out")
@@ -125,6 +116,7 @@ def test_a_finished_output_is_recognized_without_slow_imports(finished):
     assert not [name for name, _, found in again if "pandas" in found]
 
 
+@pytest.mark.slow
 def test_wrong_inputs_are_answered_without_slow_imports(finished):
     said, errors = answers(*WRONG)
     assert [(line, status, found & SLOW) for line, (_, status, found) in zip(WRONG, said, strict=True)] == [

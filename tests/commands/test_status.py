@@ -80,15 +80,6 @@ def test_an_error_stays_until_a_run_ends_well(tmp_path):
     assert not (tmp_path / ERROR).exists()
 
 
-def test_a_job_that_fails_keeps_its_error(run_job, tiny_encoder_folder, tmp_path):
-    (tmp_path / "t.jsonl").write_text('{"body": "the cat"}\n{"body": 3}\n')
-    line = f"--encoder {tiny_encoder_folder} --input t.jsonl --text-column body --out out"
-    assert run_job("embed", f"{line} --max-rejected 0") == 1
-    assert "`max_rejected` is 0" in status_of(tmp_path / "out").error["message"]
-    assert run_job("embed", line) == 0
-    assert not (tmp_path / "out" / ERROR).exists()
-
-
 def test_the_rate_is_that_of_the_last_run():
     """Not of the time between two runs; of the last parts, not of slow ones before."""
     second, done = 10**9, [(1, 50), (2, 50), *((number, 7) for number in range(1000, 1004))]

@@ -65,13 +65,6 @@ def test_each_text_once_in_order(blocks, tmp_path_factory):
     assert (counts["read"], counts["kept"]) == (len(texts), len(expected))
 
 
-def test_parts_of_many_texts(tmp_path):
-    texts = [f"text {number}" for number in range(40)]
-    write_texts([pa.array(texts[:5]), pa.array(texts[5:31]), pa.array(texts[31:])], left_out([]), tmp_path, part_rows=7)
-    assert kept(tmp_path) == texts
-    assert [pq.read_metadata(path).num_rows for path in sorted(tmp_path.glob("*.parquet"))] == [7] * 5 + [5]
-
-
 def test_columns_and_compressed_files(tmp_path):
     pq.write_table(pa.table({"first": ["a", "b"], "n": [1, 2], "second": ["c", None]}), tmp_path / "p.parquet")
     found = pa.concat_arrays(read_texts(list_inputs([tmp_path / "p.parquet"]), ("first", "second")))
@@ -127,17 +120,6 @@ MARKS = [
 def test_a_tokenizer_does_not_hide_a_text(parts):
     texts = pa.array(["".join(parts), " ".join(parts)])
     assert keys_of(tokenize(texts, "ptb-v1").joined()).equals(keys_of(texts))
-
-
-def test_keys_have_letters_of_all_scripts_and_no_borders_of_words():
-    assert keys_of(pa.array(["Мир, мир!", "日本", None, "--"])).to_pylist() == ["мирмир", "日本", "", ""]
-    for texts in (
-        ["doesn't", "does n't", "doesn ' t"],
-        ["can not", "Cannot"],
-        ['"a b"', "`` a b ''", "a - b"],
-        ["he's (in)", "he 's -LRB- in -rrb-", "hes in"],
-    ):
-        assert len(set(keys_of(pa.array(texts)).to_pylist())) == 1
 
 
 def test_settings_are_checked(tmp_path):

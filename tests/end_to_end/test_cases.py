@@ -217,6 +217,7 @@ def test_texts_that_look_alike_have_the_same_tokens():
     assert other == ["well - known facts", "bread & butter", "straße"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_gives_what_is_expected(name, tmp_path, capsys):
     for number, case in enumerate(CASES[name]):

@@ -1,13 +1,11 @@
 """``ray job submit`` against a head on this machine, as the README says, token authentication on."""
 
-import json
 import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,23 +16,12 @@ from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
 
 from paraembed.pairs.sample import write_sample
 from tests.another_user import another_user_does
+from tests.cluster import nodes
 from tests.cluster.nodes import RAY, family, free_port
 
-pytestmark = pytest.mark.skipif(
-    " " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"
-)
+pytestmark = nodes.MARKS
 
 ROOT = Path(__file__).parents[2]
-IN_ONE_PYTHON = """
-import json, runpy, sys
-for job, *flags in json.loads(sys.argv[1]):
-    sys.argv = [job, *flags]
-    try:
-        runpy.run_path(job, run_name="__main__")
-    except SystemExit as ended:
-        if ended.code:
-            raise
-"""
 
 
 def is_free(port):
@@ -101,42 +88,6 @@ def test_a_job_runs_by_submission(client, submitted):
     # The default MLflow store is next to the outputs, not in the job's temporary copy of the folder.
     assert (folder / "mlruns" / "mlflow.db").is_file()
     assert client["RAY_AUTH_TOKEN"] not in said
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)  # a Ray driver, and a worker for each job: 30 s to 3 min
-def test_all_jobs_run_by_submission(client, tmp_path):
-    sample = tmp_path / "sample"
-    write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
-    vectors, encoder = sample / "vectors.txt.gz", tmp_path / "encoder"
-    pairs, out, one = tmp_path / "pairs", tmp_path / "embeddings", ["--workers", "1"]
-    settings = ["--epochs", "1", "--tokenizer", "space"]
-    flow = [
-        ["jobs/shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", pairs, *one],
-        ["jobs/train.py", "--pairs", pairs, "--words", vectors, "--out", encoder, *settings],
-        ["jobs/evaluate.py", "--encoder", encoder, "--pairs", sample / "test-pairs.tsv"],
-        ["jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out, *one],
-        ["jobs/verify.py", out],
-    ]
-    done = submit(client, "-c", IN_ONE_PYTHON, json.dumps(flow, default=str))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "test-pairs" in done.stdout
-    assert json.loads((out / "_manifest.json").read_text())["rows"] == 500
-    assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_a_sweep_runs_by_submission(client):
-    done = submit(client, "jobs/tune.py", "smoke")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "best: trial " in done.stdout
-
-
-def test_a_relative_output_is_refused(client, tmp_path):
-    done = submit(client, "jobs/shard.py", "--input", tmp_path / "x.tsv", "--out", "pairs")
-    assert done.returncode != 0
-    assert "runs in a temporary copy of the folder; give an absolute path" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")

@@ -233,25 +233,6 @@ def test_oov_tokens_get_vectors_of_pieces(tmp_path, words_and_pieces, texts):
         write_folder(made, "onnx", tmp_path / "onnx")
 
 
-def test_pieces_of_another_width_are_rejected(tmp_path, words_and_pieces):
-    wide = saved(tmp_path / "wide", width=5)
-    with pytest.raises(ValueError, match=r"avg of width 4 .* words, 5"):
-        write_smaller([wide], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
-    with pytest.raises(ValueError, match=r"avg .*wordpiece has only shared or drop"):
-        write_smaller(words_and_pieces[1:], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
-
-
-def test_int8_alone_rounds_the_table_and_float32_brings_it_back(tmp_path):
-    folder = saved(tmp_path / "encoder")
-    write_smaller([folder], tmp_path / "int8", Smaller(dtype="int8"))
-    matrix = checkpoint.load(folder).matrix.numpy()
-    rounded = from_int8(*to_int8(matrix))
-    np.testing.assert_array_equal(checkpoint.load(tmp_path / "int8").matrix.numpy(), rounded)
-    assert np.abs(rounded - matrix).max() <= np.abs(matrix).max() / 254 * 1.001
-    write_smaller([tmp_path / "int8"], tmp_path / "back", Smaller(dtype="float32"))
-    np.testing.assert_array_equal(checkpoint.load(tmp_path / "back").matrix.numpy(), rounded)
-
-
 @pytest.mark.parametrize(("tokenizer", "oov"), [("ptb-v1", "hashed"), (WORDPIECE, "drop")])
 def test_scales_of_words_are_folded_into_the_table(tokenizer, oov, tmp_path):
     labeled = {"training": {"gold": [{"task": "t", "data_set": "sts", "seed": 0}]}}

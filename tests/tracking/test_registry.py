@@ -1,18 +1,14 @@
 """A logged model runs where this project is not installed, and behind MLflow's server."""
 
-import json
 import re
 import shutil
 import sys
 import sysconfig
-import threading
-import urllib.request
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import uvicorn
 
 import paraembed
 from paraembed import checkpoint
@@ -53,7 +49,8 @@ def wordpiece_folder(tiny_words, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("folder", ["wordpiece_folder", pytest.param("tiny_encoder_folder", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["wordpiece_folder", "tiny_encoder_folder"])
 def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(folder, tmp_path, request):
     encoder, vectors = request.getfixturevalue(folder), tmp_path / "vectors.npy"
     model = save_model(encoder, tmp_path / "model")
@@ -116,30 +113,18 @@ def test_a_logged_model_has_a_signature_an_example_and_one_version(logged, tiny_
     np.testing.assert_array_equal(model.predict(TEXTS), expected.encode(TEXTS))
     versions = mlflow.MlflowClient().search_model_versions("name = 'small'")
     assert [(int(version.version), version.tags["fingerprint"]) for version in versions] == [(1, expected.fingerprint)]
-    for name in (logged, "models:/small@champion"):
+    for name in (logged, "models:/small@champion", "models:/small/1"):
         assert paraembed.load(name).fingerprint == expected.fingerprint
+    for name in ("models:/small@other", "models:/other/1", "models:/small/2", "0" * 32):
+        with pytest.raises(ValueError, match=name):
+            paraembed.load(name)
+    with pytest.raises(ValueError, match="models:/NAME@ALIAS"):
+        paraembed.load("models:/small")
 
 
-@pytest.mark.usefixtures("logged")
-def test_mlflow_serves_a_registered_encoder(tiny_encoder_folder):
-    """The server of ``mlflow models serve``, in this process."""
-    from mlflow.pyfunc import scoring_server  # noqa: PLC0415 - a warning, but for ``logged``
-
-    app = scoring_server.init(mlflow.pyfunc.load_model("models:/small@champion"))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.05)
-            assert thread.is_alive()
-        port = server.servers[0].sockets[0].getsockname()[1]
-        url, headers = f"http://127.0.0.1:{port}/invocations", {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, json.dumps({"inputs": TEXTS}).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer = json.load(response)
-    finally:
-        server.should_exit = True
-        thread.join()
-    expected = paraembed.load(tiny_encoder_folder).encode(TEXTS)
-    np.testing.assert_array_equal(np.array(answer["predictions"], dtype=np.float32), expected)
+def test_without_a_store_there_is_no_encoder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI"):
+        paraembed.load("models:/small@champion")
+    assert not list(tmp_path.iterdir())

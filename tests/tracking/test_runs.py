@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,9 +104,7 @@ def test_system_metrics_resume_behind_those_of_a_killed_run(store, tmp_path):
     assert all(metric.value > 0 for metric in history)
 
 
-@pytest.mark.parametrize(
-    "fault", [503, "lose", *(pytest.param(one, marks=pytest.mark.slow) for one in (500, 429, "close"))]
-)
+@pytest.mark.parametrize("fault", ["lose", *(pytest.param(one, marks=pytest.mark.slow) for one in (503, 429, "close"))])
 def test_a_server_that_fails_for_a_while_has_everything_once(server, tmp_path, caplog, fault):
     with tracked_run("flaky", tmp_path / "out", tmp_path / "memo.json") as run:
         log_all(run, tmp_path, range(3))
@@ -158,16 +156,12 @@ def test_files_that_the_store_cannot_write_keep_no_job_and_no_other_record(store
     assert not record_path(tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "raised", [ValueError("no"), *(pytest.param(one, marks=pytest.mark.slow) for one in (None, KeyboardInterrupt()))]
-)
+@pytest.mark.parametrize("raised", [ValueError("no"), pytest.param(KeyboardInterrupt(), marks=pytest.mark.slow)])
 def test_what_never_reached_the_store_is_sent_by_the_next_job(server, tmp_path, caplog, raised):
-    server.fault, status = "close", {None: "FINISHED", ValueError: "FAILED"}.get(raised and type(raised), "KILLED")
-    ends = nullcontext() if raised is None else pytest.raises(type(raised))
-    with ends, tracked_run("dead", tmp_path / "out") as run:
+    server.fault, status = "close", "FAILED" if isinstance(raised, ValueError) else "KILLED"
+    with pytest.raises(type(raised)), tracked_run("dead", tmp_path / "out") as run:  # noqa: PT012
         log_all(run, tmp_path, range(3))
-        if raised:
-            raise raised
+        raise raised
     assert str(record_path(tmp_path / "out")) in caplog.text
     assert f"paraembed log {tmp_path / 'out'}" in caplog.text
     server.fault = None
@@ -223,6 +217,7 @@ def test_a_resumed_run_has_the_tags_of_the_newest_command(store, tmp_path):
     assert run.data.tags["team"] == "b"
 
 
+@pytest.mark.slow
 def test_the_experiment_of_a_run_is_that_of_its_job(store, tmp_path, monkeypatch):
     """Not that of the process which sends its records later; 0.1 had one experiment."""
     with monkeypatch.context() as patch:
@@ -242,15 +237,6 @@ def test_the_experiment_of_a_run_is_that_of_its_job(store, tmp_path, monkeypatch
     names = {experiment.experiment_id: experiment.name for experiment in client.search_experiments()}
     runs = client.search_runs([*names])
     assert {run.info.run_name: names[run.info.experiment_id] for run in runs} == {"new": "first", "old": "paraembed"}
-
-
-def test_the_address_of_a_server_opens_its_runs(server, tmp_path, caplog, capsys):
-    caplog.set_level(logging.INFO)
-    with tracked_run("first", tmp_path / "out"):
-        pass
-    (experiment,) = (one for one in MlflowClient(server.uri).search_experiments() if one.name == "paraembed")
-    assert f"{server.uri}/#/experiments/{experiment.experiment_id}/runs" in caplog.text.split()
-    assert capsys.readouterr().out == "", "MLflow prints an address that opens the page of traces"
 
 
 KILLED = """
@@ -459,7 +445,7 @@ def test_fuzz_records_are_read_as_far_as_they_are_whole(tmp_path):
     assert ends["read"] > 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_fuzz_damaged_records_and_a_damaged_memo_cost_no_job(store, tmp_path, seed):
     draw = random.Random(seed)
     lines = b"".join(a_line(draw) for _ in range(50))
@@ -518,6 +504,7 @@ def test_files_that_do_not_stay_are_sent_before_the_job_ends(store, tmp_path, mo
     assert not record_path(tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_records_that_the_other_process_cannot_send_stay(tmp_path, monkeypatch, caplog):
     for name in tracking_sender._WAITED_FOR:
         monkeypatch.delenv(name, raising=False)

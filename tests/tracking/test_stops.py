@@ -13,6 +13,8 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.commands import log
 from paraembed.signals import RunFailedError
+from paraembed.tracking import runs as tracked
+from paraembed.tracking import sender
 from paraembed.tracking.records import RecordFile, record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
 from tests.jobs import ran
@@ -71,6 +73,7 @@ def test_the_ends_of_all_runs_are_kept_for_a_store_that_does_not_answer_in_time(
         assert [value[0] for _, kind, value in records if kind == "end"] == ["FAILED"], name
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)  # making the default database takes seconds
@@ -87,12 +90,15 @@ def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatc
 def test_the_command_log_sends_what_jobs_left(empty_store, tmp_path, monkeypatch, caplog, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
     out = tmp_path / "out"
-    for name in ("first", "second"):  # the second with the same output, while another job writes there
-        with held_records(out) if name == "second" else nullcontext(), tracked_run(name, out) as run:
-            run.metrics({"loss": 1.0})
-        assert f"paraembed log {str(run.records.path).removesuffix('.mlflow.jsonl')}" in caplog.text
-    with pytest.raises(RunFailedError, match=str(record_path(out))):
-        log.main(log.Log(out))
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "_LAST_SECONDS", 0.1)
+        patch.setattr(tracked, "_SENDER_SECONDS", 0.1)
+        for name in ("first", "second"):  # the second with the same output, while another job writes there
+            with held_records(out) if name == "second" else nullcontext(), tracked_run(name, out) as run:
+                run.metrics({"loss": 1.0})
+            assert f"paraembed log {str(run.records.path).removesuffix('.mlflow.jsonl')}" in caplog.text
+        with pytest.raises(RunFailedError, match=str(record_path(out))):
+            log.main(log.Log(out))
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     for path in (out, run.records.path):

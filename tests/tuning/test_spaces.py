@@ -10,7 +10,7 @@ from paraembed.papers import RECIPES, SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
 from paraembed.tuning.choosing import read_space
 from paraembed.tuning.points import Points
-from tune_spaces import SPACES, find_space
+from tune_spaces import SPACES
 
 WORDS = 7 * 4  # λ_w, batch
 COMPOSED, FROM_PARAGRAM = 7 * 4 * 5, 8 * 4 * 5  # λ_w, λ_W, batch
@@ -68,7 +68,7 @@ def test_every_grid_has_the_papers_number_of_points():
 
 @pytest.mark.parametrize(
     "name",  # a grid of 17,280 points takes 8 s
-    [pytest.param(name, marks=pytest.mark.slow if space.size > 2000 else ()) for name, space in SPACES.items()],
+    [pytest.param(name, marks=pytest.mark.slow if space.size > 200 else ()) for name, space in SPACES.items()],
 )
 def test_points_are_recipes_all_different_and_the_best_is_among_them(name):
     space = SPACES[name]
@@ -83,7 +83,7 @@ def test_points_are_recipes_all_different_and_the_best_is_among_them(name):
         assert any(point.recipe == wanted and point.share == 1 for point in grid), best
 
 
-@pytest.mark.parametrize("name", ["smoke", "acl2017/lstm-boundary", "iclr2016/avg", "pgru2017/gru"])
+@pytest.mark.parametrize("name", ["smoke", "iclr2016/avg"])
 def test_few_points_have_all_combinations_of_some_fields(name):
     points = Points(name, SPACES[name])
     fields = ["bos_eos_tokens", "train_words", "optimizer", "margin"]
@@ -116,11 +116,6 @@ def test_a_search_on_gold_labels_begins_as_its_table_does():
             modes = {"supervised": "scratch", "universal": "universal", "features": "features"}
             assert recipe.mode == modes[name.split("/")[1].split("-")[0]]
             assert space.selection.metric == ((1, "dev/pearson"),)
-
-
-def test_an_unknown_space_is_refused():
-    with pytest.raises(ValueError, match=r"unknown space 'acl2017/av'; allowed: smoke, .*pgru2017/gru"):
-        find_space("acl2017/av")
 
 
 SMOKE, GOLD = SPACES["smoke"], SPACES["iclr2016/features"]

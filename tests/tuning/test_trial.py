@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.evaluation.selection import SuiteScorer
-from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.papers.results import PAPERS_22
 from paraembed.plots import Trial
 from paraembed.recipe import Recipe
@@ -165,15 +165,6 @@ def test_trials_that_the_sets_cannot_tell_apart_are_a_tie(tmp_path, inputs, scor
     assert json.loads((tmp_path / BEST).read_text())["ties"] == [1]
     ended = run_trial(inputs, Recipe(epochs=1, batch_size=10), 1.0, scorer, {})
     assert len(ended.replicates) == 1000
-
-
-def test_a_trial_is_selected_by_a_measure_without_resamples(inputs):
-    texts = pa.array(["the cat", "a dog", "the mat", "a cat", "the dog", "cat sat"])
-    first = np.repeat(np.arange(3, dtype=np.int32)[:, None], 2, axis=1)
-    one = Choices("3", texts, first, first + np.array([3, 1], np.int32))
-    scorer = SuiteScorer((Suite("choose", (Group("", (one,)),)),), ((1.0, "choose/3/accuracy_strict"),))
-    ended = run_trial(inputs, Recipe(epochs=1, batch_size=10), 1.0, scorer, {})
-    assert (ended.status, ended.replicates) == ("finished", ())
 
 
 def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
