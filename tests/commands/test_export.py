@@ -13,6 +13,7 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.evaluation.baselines import Sources, baseline
 from paraembed.evaluation.report import known_metadata
+from paraembed.loading import open_encoder
 from paraembed.text.vocabulary import START, UNKNOWN, read_words
 from tests.export.test_smaller import TEXTS, saved
 
@@ -154,3 +155,41 @@ def test_an_encoder_that_embeds_as_the_baseline_does(weight, tmp_path):
     assert (about["library_name"], about["language"], about["tags"][-1]) == ("paraembed", "en", "sif")
     assert weight("--words vectors --weighting avg --out sif --overwrite") == 0
     np.testing.assert_array_equal(paraembed.load("sif").encode("the cat"), [0, 0.5, 0.5])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, export, run_job, tmp_path, capsys):
+    saved(tmp_path / "a", seed=1)
+    line = "--encoder a small --to concat --out deep/both"
+    assert export(f"{line} --json") == 0
+    out, printed = capsys.readouterr()
+    assert "wrote deep/both: avg of width 4 and avg of width 256 as one encoder" in printed
+    assert json.loads(out.splitlines()[-1])["width"] == 260
+    (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat home\tthe the cat\n")
+    assert run_job("evaluate", "--encoder deep/both a --pairs pairs.tsv --out scored --resamples 0") == 0
+    assert (
+        "pearson"
+        in json.loads((tmp_path / "scored" / "scores.json").read_text())["encoders"][0]["scores"]["pairs/pairs"]
+    )
+    assert run_job("embed", "--encoder deep/both --input texts.txt --out vectors --workers 1") == 0
+    vectors = pq.read_table(next((tmp_path / "vectors").rglob("*.parquet")))["embedding"].combine_chunks()
+    expected = open_encoder(str(tmp_path / "deep" / "both")).encode(TEXTS)
+    np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 260), expected)
+    assert run_job("verify", "vectors --encoder deep/both --input texts.txt") == 0
+    capsys.readouterr()
+
+    assert export(line) == 2
+    assert "contains an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert export(f"{line} --overwrite") == 0
+    for line, message in [
+        ("--encoder a --out one", "concat takes two encoders, got 1; give --encoder two folders"),
+        ("--encoder a deep/both --out both", "deep/both holds two encoders as one"),
+        ("--encoder a small --out a --overwrite", "a is, contains or is inside of the input a"),
+        ("--encoder a small --out a/both", "a/both is, contains or is inside of the input a"),
+        ("--encoder a small --out both --dim 2", "--dtype and --oov-pieces are for --to encoder, not concat"),
+        ("--encoder a small --out both --check texts.txt", "--check compares tokens"),
+    ]:
+        assert export(f"{line} --to concat") == 2, line
+        assert message in capsys.readouterr().err, line
+    assert not (tmp_path / "both").exists()

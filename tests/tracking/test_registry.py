@@ -1,14 +1,18 @@
 """A logged model runs where this project is not installed, and behind MLflow's server."""
 
+import json
 import re
 import shutil
 import sys
 import sysconfig
+import threading
+import urllib.request
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import uvicorn
 
 import paraembed
 from paraembed import checkpoint
@@ -128,3 +132,29 @@ def test_without_a_store_there_is_no_encoder(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI"):
         paraembed.load("models:/small@champion")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("logged")
+def test_mlflow_serves_a_registered_encoder(tiny_encoder_folder):
+    """The server of ``mlflow models serve``, in this process."""
+    from mlflow.pyfunc import scoring_server  # noqa: PLC0415 - a warning, but for ``logged``
+
+    app = scoring_server.init(mlflow.pyfunc.load_model("models:/small@champion"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.05)
+            assert thread.is_alive()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url, headers = f"http://127.0.0.1:{port}/invocations", {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, json.dumps({"inputs": TEXTS}).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer = json.load(response)
+    finally:
+        server.should_exit = True
+        thread.join()
+    expected = paraembed.load(tiny_encoder_folder).encode(TEXTS)
+    np.testing.assert_array_equal(np.array(answer["predictions"], dtype=np.float32), expected)
