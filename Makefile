@@ -15,7 +15,7 @@ DOCS_STAMP := $(VENV)/.docs-installed
 
 TORCH_LOWEST ?= $(TORCH)
 
-.PHONY: demo docs test test-consumers test-ray test-core test-fast test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
+.PHONY: demo docs test test-consumers test-ray test-core test-fast test-long test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -78,6 +78,10 @@ test-core: $(STAMP)
 # The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m fast $(FOLDERS)
+
+# Long ones that must pass before a change lands, too: recorded cases, jobs by submission, every crash point.
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/end_to_end/test_cases.py tests/end_to_end/test_submit.py tests/cluster/test_embed_kills.py
 
 # Of the fast tests, those that the versions of Python and of the libraries can change; the others read the tree.
 OF_VERSIONS = tests/io tests/text tests/encoders tests/training tests/supervised tests/evaluation tests/test_process.py \
