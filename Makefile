@@ -15,7 +15,7 @@ DOCS_STAMP := $(VENV)/.docs-installed
 
 TORCH_LOWEST ?= $(TORCH)
 
-.PHONY: demo docs test test-consumers test-ray test-core test-fast test-long test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
+.PHONY: demo docs test test-consumers test-ray test-core test-jobs test-fast test-long test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -64,25 +64,37 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Two at a time; three take longer on two cores (16:52 instead of 15:51). The core takes as long as the three others
-# together. It has the lowest priority, because Ray's workers have a low one, and Ray waits 15 seconds for a process.
+# Two at a time, the longest first; three take longer on two cores. The core and the jobs have the lowest priority,
+# because Ray's workers have a low one, and Ray waits 15 seconds for a process.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core lint test-fast
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core test-jobs test-fast lint
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster --ignore=tests/end_to_end
+	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster \
+	  --ignore=tests/end_to_end --ignore=tests/commands --ignore=tests/tracking
+
+# Jobs as a user starts them, and their records in MLflow.
+test-jobs: $(STAMP)
+	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" tests/commands tests/tracking
 
 # The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m fast $(FOLDERS)
 
-# Long ones that must pass before a change lands, too: recorded cases, jobs by submission, kills at every write.
+# Slow tests that must pass before a change lands: recorded cases, a job by submission, kills at every write, hangs.
+LONG = tests/end_to_end/test_cases.py tests/end_to_end/test_submit.py tests/encoders/foreign/test_hostile.py \
+  $(addprefix tests/cluster/test_embed_kills.py::,test_every_crash_point test_every_crash_point_of_one_process \
+    test_hashes_of_ids_survive_every_crash_point test_threads_that_feed_a_gpu) \
+  $(addprefix tests/cluster/test_embed.py::,test_a_worker_that_hangs_is_named_and_its_parts_go_to_another \
+    test_a_worker_that_reads_for_all_is_killed_or_hangs test_a_machine_on_which_workers_cannot_start_is_put_aside) \
+  tests/cluster/test_session_kills.py::test_ray_listens_on_loopback_if_it_was_imported_before_this_package \
+  tests/tracking/test_runs.py::test_records_that_the_other_process_cannot_send_stay \
+  tests/commands/test_export.py::test_an_exported_encoder_has_the_same_scores
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -m slow tests/end_to_end/test_cases.py tests/end_to_end/test_submit.py \
-	  tests/cluster/test_embed_kills.py -k "not (moments or random or machine or machines)"
+	$(BIN)/python -m pytest -m slow $(LONG)
 
 # Of the fast tests, those that the versions of Python and of the libraries can change; the others read the tree.
 OF_VERSIONS = tests/io tests/text tests/encoders tests/training tests/supervised tests/evaluation tests/test_process.py \

@@ -273,7 +273,7 @@ def draw_effects(
     """Plot the effect of each parameter; return the file, or none without a trial that has a score, or a parameter.
 
     The parameters are those with several values, in order, as text. ``ties``: numbers of the trials that do not
-    differ significantly from the best one, drawn in orange. MLflow shows the curves and the parallel coordinates.
+    differ significantly from the best one, drawn in orange.
     """
     if not (trials and parameters):
         return []

@@ -14,7 +14,7 @@ from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
 from tests.cluster.test_embed_kills import moments, run_until_done
-from tests.jobs import digests
+from tests.jobs import digests, run_job
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
@@ -183,3 +183,13 @@ def test_every_crash_point(corpus, tiny_encoder_folder, tmp_path, names):
     more = ("--part-rows", "2", "--max-bad-files", "3", "--engine", "local")
     assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == len(names)
     assert digests(out) == digests(expected)
+
+
+def test_the_end_of_the_job_says_so(corpus, tiny_encoder_folder, tmp_path, capfd):
+    flags = ("--encoder", tiny_encoder_folder, "--input", corpus, "--out", tmp_path / "out", "--max-bad-files", "3")
+    assert run_job("embed", *flags, "--dry-run") == 0
+    assert "bad files" in capfd.readouterr().out
+    assert run_job("embed", *flags, "--json") == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["bad_files"] == 3
+    assert "3 of 5 input files could not be read" in printed.err

@@ -21,6 +21,7 @@ from paraembed.cluster import embed_parts as module
 from paraembed.cluster import embed_pool
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.embedding.estimate import dry_run, workers_of
+from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.replace import staging_folder
 from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
@@ -517,3 +518,16 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
     assert 0 < done.embedded < 205
     embed(tiny_encoder_folder, [corpus], tmp_path / "unbroken", settings)
     assert digests(out) == digests(tmp_path / "unbroken")
+
+
+def test_progress_in_words():
+    progress = EmbeddingProgress(1000, 200)
+    assert progress.line(1.0) == "200 of 1,000 rows  20%  0 rows/s  starting"
+    progress.done += 400
+    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
+    progress.retried += 1
+    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
+    progress.begun = 200  # of a part that is not finished
+    assert progress.line(4.0).startswith("800 of 1,000 rows  80%  150 rows/s  1 s left")
+    progress.begun = 250
+    assert progress.line(14.5).split("  ")[2] == "5 rows/s"  # of the last ten seconds

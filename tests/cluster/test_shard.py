@@ -371,3 +371,33 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_resumes(ray_cluster, t
     assert not out.exists()
     disk("size=64m")
     assert shard_pairs([pairs], out, SETTINGS_LARGE)[0]["counts"]["kept"] == 4000
+
+
+def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
+    for number in range(3):
+        (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
+    (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
+    files = [tmp_path / f"{number}.tsv" for number in range(3)]
+    with pytest.raises(ValueError, match=r"p\.csv .* id, score, body;.* `columns`"):
+        shard_pairs([*files, tmp_path / "p.csv"], tmp_path / "out", SETTINGS)
+    shard_pairs(files, tmp_path / "out", SETTINGS)
+    said = capsys.readouterr().err
+    assert said.count("0.tsv and 2 more, tsv: first is 'source', second is 'target'") == 0
+    assert said.count("0.tsv and 2 more, tsv: second is 'target', first is 'source'") == 1
+    assert said.count('  "y" | "x0"\n  "b" | "a"\n  "d" | "c"\n') == 1
+    assert said.count(" | ") == 3
+    shard_pairs(files, tmp_path / "other", SETTINGS, rejected_sample=False)
+    said = capsys.readouterr().err
+    assert said.count("second is 'target'") == 1
+    assert " | " not in said
+
+
+def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
+    settings = ShardSettings(features=("PPDB2.0Score", "AGigaSim"), alignment=True)
+    manifest, _ = shard_pairs(inputs, tmp_path / "out", settings)
+    table = pq.read_table(tmp_path / "out" / manifest["shards"][0]["name"])
+    assert table.column_names == [*PAIRS.names, "PPDB2.0Score", "AGigaSim", "alignment"]
+    assert table.slice(59, 2).select([2, 8, 9, 10]).to_pylist() == [
+        {"score": None, "PPDB2.0Score": None, "AGigaSim": None, "alignment": None},
+        {"score": 60.0, "PPDB2.0Score": 60.0, "AGigaSim": None, "alignment": "0-0"},
+    ]

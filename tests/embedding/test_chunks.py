@@ -107,7 +107,6 @@ def embedded_chunks(encoder, chunks):
     st.integers(0, 6),
     st.sampled_from(["sentence", "token", "markdown"]),
 )
-@examples(max_examples=60)
 def test_chunks_cover_each_text_and_have_the_vectors_of_their_texts(tokenizer, texts, limit, overlap, by):
     settings = Settings(chunk_tokens=limit, chunk_overlap=min(overlap, limit - 1), chunk_by=by)
     chunks = check(encoder(tokenizer), texts, settings)

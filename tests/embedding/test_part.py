@@ -259,3 +259,16 @@ def test_no_more_numbers_than_there_are():
     check_dim(Settings(), 4)
     with pytest.raises(ValueError, match=r"`dim` is 5, .* 4 dimensions"):
         check_dim(Settings(dim=5), 4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_a_tree_that_does_not_fit_names_its_row(tiny_words, out, tmp_path, batch_size):
+    encoder = Encoder(RecursiveConfig(), tiny_words, "space")
+    settings = Settings("body", part_rows=3, batch_size=batch_size, tree_column="tree")
+    for tree, message in (
+        ("(a cat)", "the leaves of its tree are 'a cat', but its tokens are 'a dog'"),
+        ("(a", "unbalanced"),
+    ):
+        write_trees(tmp_path / "t.parquet", [None, "a", "a", "a", tree], ["a dog", "a", "a", "a", "a dog"])
+        with pytest.raises(ValueError, match=rf"t\.parquet, row 5: .*{message}.*; .*binary tree"):
+            embed_all(encoder, [tmp_path / "t.parquet"], settings, out)

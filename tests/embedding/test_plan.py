@@ -181,3 +181,10 @@ def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
         complete_settings(named, [files["with"]], reads_trees=False)
     with pytest.raises(ValueError, match=r"without\.parquet .*'tree'; `tree_column` can be: body"):
         make_plan((files["with"], files["without"]), meant)
+
+
+def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("paraembed.embedding.plan.MAX_PART_BYTES", 10)
+    (tmp_path / "t.txt").write_text("four\n" * 6)
+    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100))
+    assert [one.rows for one in made.parts] == [2, 2, 2]

@@ -7,6 +7,7 @@ from paraembed.embedding.replace import discard, previous_folder, remove_previou
 
 
 def begun(folder, name):
+    """A folder of this job, with one part."""
     folder.mkdir()
     (folder / "_plan.json").write_text("{}")
     (folder / "_reports").mkdir()
@@ -20,11 +21,23 @@ def names(folder):
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "by two renames"])
 def test_the_new_folder_takes_the_place_of_the_old(tmp_path, monkeypatch, exchange):
-    """At every call that removes a file or folder of the old one, the new one is there, whole."""
     if not exchange:
         monkeypatch.setattr(module, "_exchange", lambda *_: False)
-    out, seen = begun(tmp_path / "out", "part-00000-of-00001.parquet"), []
-    real = {"unlink": Path.unlink, "rmdir": Path.rmdir} | ({"rename": Path.rename} if exchange else {})
+    out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
+    new = begun(staging_folder(out), "part-00000-of-00002.parquet")
+    replace_output(new, out)
+    assert names(out) == ["_plan.json", "_reports", "part-00000-of-00002.parquet"]
+    assert names(tmp_path) == ["out"]
+    replace_output(begun(staging_folder(tmp_path / "other"), "_SUCCESS"), tmp_path / "other")
+    assert names(tmp_path) == ["other", "out"]
+
+
+def test_the_old_folder_is_there_at_every_moment(tmp_path, monkeypatch):
+    """What is under the name is one folder or the other, whole, at every call that changes the file system."""
+    out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
+    new = begun(staging_folder(out), "part-00000-of-00002.parquet")
+    seen = []
+    real = {"unlink": Path.unlink, "rmdir": Path.rmdir, "rename": Path.rename}
     for name, call in real.items():
 
         def look(path, *more, call=call, **named):
@@ -32,12 +45,9 @@ def test_the_new_folder_takes_the_place_of_the_old(tmp_path, monkeypatch, exchan
             return call(path, *more, **named)
 
         monkeypatch.setattr(Path, name, look)
-    replace_output(begun(staging_folder(out), "part-00000-of-00002.parquet"), out)
-    assert len(seen) >= 3 * exchange
-    assert all(files == ["_plan.json", "_reports", "part-00000-of-00002.parquet"] for files in [*seen, names(out)])
-    assert names(tmp_path) == ["out"]
-    replace_output(begun(staging_folder(tmp_path / "other"), "_SUCCESS"), tmp_path / "other")
-    assert names(tmp_path) == ["other", "out"]
+    replace_output(new, out)
+    assert len(seen) >= 3
+    assert all(one == ["_plan.json", "_reports", "part-00000-of-00002.parquet"] for one in seen)
 
 
 def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):

@@ -113,3 +113,16 @@ def submitted(folder, job, gpus, **more):
     values |= {"SLURM_GPUS_ON_NODE": gpus} if gpus else {}
     environment = {"PATH": os.environ["PATH"], **values}
     return subprocess.Popen(["bash", SBATCH, job, "--out", "out"], env=environment)
+
+
+def test_the_slurm_script_is_shell_and_says_what_it_needs():
+    subprocess.run(["bash", "-n", SBATCH], check=True)
+    text = SBATCH.read_text()
+    options = re.findall(r"^#SBATCH --([a-z-]+)", text, re.MULTILINE)
+    wanted = {"nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "exclusive", "requeue", "signal"}
+    assert wanted <= set(options)
+    assert "set -euo pipefail" in text
+    assert "RAY_AUTH_MODE=token" in text
+    assert "umask 077" in text
+    assert text.index("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK") < text.index("$(srun")
+    assert text.count("--dashboard-host=127.0.0.1") == text.count("--head ")

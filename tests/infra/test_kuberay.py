@@ -249,3 +249,27 @@ def test_the_jobs_know_their_flags(job, manifests):
     flags_of(job)(arguments)  # ends the process where a flag is unknown
     for text in arguments:
         assert not text.startswith("/") or text.startswith("/data/"), f"{text} is in no volume"
+
+
+def test_heads_are_not_on_spot_machines(manifests):
+    for job in rayjobs(manifests).values():
+        (term,) = pods(job)[0]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        refused = {rule["key"]: rule["values"] for rule in term["matchExpressions"] if rule["operator"] == "NotIn"}
+        wanted = {
+            rule["key"]: rule["values"]
+            for choice in pods(manifests["RayJob", "paraembed-embed"])[1]["affinity"]["nodeAffinity"][
+                "preferredDuringSchedulingIgnoredDuringExecution"
+            ]
+            for rule in choice["preference"]["matchExpressions"]
+        }
+        assert refused == wanted
+
+
+def test_the_runtime_environment_holds_no_secret(manifests):
+    for job in rayjobs(manifests).values():
+        environment = yaml.safe_load(job["spec"]["runtimeEnvYAML"])
+        assert environment == {"env_vars": {"OMP_NUM_THREADS": "1"}}
+        for pod in pods(job):
+            assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "paraembed", "optional": True}}]

@@ -111,7 +111,15 @@ def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path, other):
             work(tmp_path / name)
         assert names(tmp_path) == ["a"] + ["b"] * (name == "b")
         assert not (tmp_path / name / "ours").exists()
-    assert other != Path.touch or write_file(tmp_path / "c", lambda _: other(tmp_path / "c"))  # as it may be replaced
+
+
+def test_a_file_that_another_program_wrote_meanwhile_may_be_replaced(tmp_path):
+    def fill(file):
+        (tmp_path / "a").write_text("theirs")
+        file.write(b"ours")
+
+    write_file(tmp_path / "a", fill)
+    assert (tmp_path / "a").read_text() == "ours"
 
 
 @pytest.mark.parametrize(

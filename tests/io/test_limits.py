@@ -14,6 +14,7 @@ from paraembed.io import parquet
 from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.limits import ReadLimits, TableLimits
 from paraembed.io.lines import TOO_LONG
+from paraembed.io.parquet import chunks_of, open_parquet, read_batches
 from paraembed.pairs.formats import Reading, read_pairs
 from tests.embedding.without_ray import list_inputs
 
@@ -170,3 +171,20 @@ def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place, tmp
     pq.write_table(pa.table({"first": ["a"], "second": ["b"]}), path, encryption_properties=properties)
     with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt"):
         PLACES[place](path, TableLimits(), "first")
+
+
+def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path):
+    """A writer gives a dictionary up that has 1 MiB."""
+    rows, path = 100_000, tmp_path / "p.parquet"
+    different = [f"the sentence number {number} is here" for number in range(rows)]
+    different[7] = "a" * (1 << 17)
+    pq.write_table(pa.table({"first": different, "second": ["equal"] * rows, "score": [1.0] * rows}), path)
+    most = 0
+
+    for batch in read_batches(path, ["first", "second"], 65_536, 1 << 20):
+        most = max(most, len(batch))
+    assert most == (8 << 20) // (1 << 17)
+    with open_parquet(path, ("first", "second")) as file:
+        chunks = next(chunks_of(file, range(1), ["first", "second"]))
+        reading = parquet._reading(file, 0, chunks, ("first", "second"), 65_536, 8 << 20)
+    assert reading == (512, ("second",))

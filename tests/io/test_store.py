@@ -235,3 +235,21 @@ def test_places(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             open_store(place)
+
+
+def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, texts, tiny_encoder_folder):
+    uri, whole = server.uri("out"), {}
+
+    def hook(moment, port):  # of the same size, when the last part has been written
+        if moment == f"PUT out/{PARTS[2]} done":
+            whole.update(server.objects)
+            server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"
+
+    server.hook = hook
+    with pytest.raises(ValueError, match=rf"{PARTS[1]} in s3://bucket/out\S+ was removed or changed"):
+        build(tiny_encoder_folder, texts, SETTINGS, uri)
+    assert "out/_SUCCESS" not in server.objects
+    server.hook = lambda *_: None
+    assert list(build(tiny_encoder_folder, texts, SETTINGS, uri)) == [PARTS[1]]
+    assert whole[f"out/{PARTS[1]}"] == server.objects[f"out/{PARTS[1]}"]
+    assert all(check.ok for check in verify(uri))

@@ -11,6 +11,9 @@ import random
 from collections import Counter
 from functools import cache
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from paraembed.io.inflate import cut_at_lines
@@ -234,3 +237,34 @@ def test_vocabularies(tmp_path, cases):
 
     ends = run(case, cases)
     assert ends["read"] > 0, Counter(ends)
+
+
+def test_parquet(tmp_path, cases):
+    path = tmp_path / "pairs"
+
+    def column(draw, size):
+        values = [draw.choice((text(draw).encode(), None, b"\xff", b"")) for _ in range(size)]
+        array = pa.array(values, draw.choice((pa.binary(), pa.large_binary())))
+        if draw.random() < 0.6:  # strings that need not be UTF-8
+            array = pa.Array.from_buffers(pa.string(), size, array.cast(pa.binary()).buffers())
+        return pa.array([*range(size)]) if draw.random() < 0.1 else array
+
+    def case(draw):
+        size = draw.randint(0, 6)
+        names = draw.choice((["source", "target"], ["first", "second", "score"], ["x", "y"]))
+        arrays = [column(draw, size) for _ in names[:2]] + [pa.array(np.arange(size) / 2)] * (len(names) - 2)
+        options = {"row_group_size": draw.randint(1, 9), "use_dictionary": draw.random() < 0.5}
+        pq.write_table(pa.Table.from_arrays(arrays, names=names), path, **options)
+        if changed := draw.random() < 0.5:
+            path.write_bytes(mutated(path.read_bytes(), draw, (b"PAR1", b"PARE", b"\0", b"\xff")))
+        rows = rows_of(path, Reading(draw.choice(("auto", "parquet")), ("first", "second") if names[0] == "x" else ()))
+        if not changed:
+            assert len(rows) == size
+            for number, (_, reason, first, second, _) in enumerate(rows):
+                for array, found in zip(arrays, (first, second), strict=False):
+                    if reason is None and not pa.types.is_integer(array.type):
+                        assert array.cast(pa.binary(), safe=False)[number].as_py() == found.encode()
+        return "changed" if changed else "read"
+
+    ends = run(case, cases)
+    assert min(ends["read"], ends["refused"]) > 0, ends
