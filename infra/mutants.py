@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = 20
 _SECONDS = 300  # of one mutant; the tests of a mutant that loops would never end
 _NO_SUCH_TEST = 4  # exit status of pytest
+_TIMEOUT = "timeout"
 _SWAPPED: Mapping[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
@@ -89,7 +90,7 @@ def tests_by_line(data: CoverageData) -> tuple[dict[tuple[str, int], set[str]], 
 
 
 def killer_of(tree: Path, mutant: Mutant, tests: Sequence[str]) -> str:
-    """Return the first test that fails on a mutant, or "timeout"; empty if the mutant survives. Raise ValueError if
+    """Return the first test that fails on a mutant, or ``_TIMEOUT``; empty if the mutant survives. Raise SystemExit if
     pytest cannot run the tests.
     """
     name, _, text = mutant
@@ -110,13 +111,15 @@ def _failed(tree: Path, tests: Sequence[str]) -> str:
             output = process.communicate(timeout=_SECONDS)[0].decode()
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # with what the tests started
-            return "timeout"
+            return _TIMEOUT
     if process.returncode == 0:
         return ""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-    if failed is None or process.returncode == _NO_SUCH_TEST:
-        raise ValueError(f"pytest ended with status {process.returncode}:\n{output}")
-    return failed[1]
+    failed = [test for test in tests if re.search(rf"^(FAILED|ERROR) {re.escape(test)}( - |$)", output, re.MULTILINE)]
+    if not failed or process.returncode == _NO_SUCH_TEST:
+        raise SystemExit(
+            f"error: pytest ended with status {process.returncode}; is --coverage of these tests?\n{output}"
+        )
+    return failed[0]
 
 
 def main() -> None:
@@ -141,8 +144,8 @@ def main() -> None:
         for number, mutant in enumerate(drawn, 1):
             tests = sorted(reached[mutant[:2]], key=lambda test: (lines[test], test))[:TESTS]
             killer = killer_of(tree, mutant, tests)
-            if killer and killer == _failed(tree, [killer]):
-                raise ValueError(f"{killer} also fails without a mutant")
+            if killer not in {"", _TIMEOUT} and _failed(tree, [killer]):
+                raise SystemExit(f"error: {killer} also fails without a mutant")
             num_killed += bool(killer)
             show(f"{number} of {len(drawn)}: {mutant[0]}:{mutant[1]} {killer or 'survives'}")
             if args.out:
