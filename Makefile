@@ -84,8 +84,10 @@ test-jobs: $(STAMP)
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m fast $(FOLDERS)
 
-# Slow tests that must pass before a change lands: recorded cases, a job by submission, kills at every write, hangs.
+# Slow tests that must pass before a change lands: recorded cases, the published sets, a job by submission, kills at every
+# write, hangs.
 LONG = tests/end_to_end/test_cases.py tests/end_to_end/test_submit.py tests/encoders/foreign/test_hostile.py \
+  tests/evaluation tests/tuning/test_trial.py \
   $(addprefix tests/cluster/test_embed_kills.py::,test_every_crash_point test_every_crash_point_of_one_process \
     test_hashes_of_ids_survive_every_crash_point test_threads_that_feed_a_gpu) \
   $(addprefix tests/cluster/test_embed.py::,test_a_worker_that_hangs_is_named_and_its_parts_go_to_another \

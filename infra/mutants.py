@@ -123,7 +123,7 @@ def _failed(tree: Path, tests: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Draw mutants, try each, and print the share that is noticed."""
+    """Draw mutants, run each, and print how many are killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--coverage", type=Path, required=True)
     parser.add_argument("--count", type=int, default=100)

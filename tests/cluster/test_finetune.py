@@ -189,19 +189,8 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path, capsy
     recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokenizer="space", epochs=60)
     finetune(data, tmp_path / "whole", "entailment", name="iclr2016/supervised-avg", recipe=recipe)
     out = tmp_path / "cut"
-    given = [
-        "--task",
-        "entailment",
-        "--data",
-        data,
-        "--words",
-        data / "words.txt",
-        "--out",
-        out,
-        "--tokenizer",
-        "space",
-    ]
-    given += ["--checkpoint-steps", 5, "--epochs", 60]
+    given = ["--task", "entailment", "--data", data, "--words", data / "words.txt", "--out", out]
+    given += ["--tokenizer", "space", "--checkpoint-steps", 5, "--epochs", 60]
     interrupted(job_command("finetune", *given), lambda: list(tmp_path.glob("cut.training/checkpoints/step-*")))
     assert not out.exists()
     capsys.readouterr()

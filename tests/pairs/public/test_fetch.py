@@ -18,7 +18,7 @@ import tyro
 import urllib3
 
 from paraembed.commands.fetch import Fetch, next_command, run_fetch
-from paraembed.pairs.public.fetch import _check_response, fetch, unpack
+from paraembed.pairs.public.fetch import _check_response, default_cache, fetch, unpack
 from paraembed.pairs.public.sources import SOURCES, Source, find_source
 
 DATA, OTHER = (gzip.compress(text * 1000) for text in (b"[X] ||| a ||| b ||| ||| 0-0\n", b"other\n"))
@@ -237,3 +237,11 @@ def test_the_command(server, tmp_path, caplog, capsys):
         run_fetch(Fetch(("ppdb-1.0-s-all", "ppdb"), cache=tmp_path))
     with pytest.raises(ValueError, match=r"--url .* 2 names"):
         run_fetch(Fetch(("glove-6b", "glove-840b"), cache=tmp_path, url="file:///x"))
+
+
+def test_the_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("PARAEMBED_CACHE", str(tmp_path))
+    assert default_cache() == tmp_path
+    monkeypatch.delenv("PARAEMBED_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache() == tmp_path / ".cache" / "paraembed"
