@@ -3,6 +3,7 @@ output record which parts are done, so one engine finishes the run of the other.
 """
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -10,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from paraembed.embedding.inputs import InputFile, check_apart, check_faults, rea
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
-from paraembed.embedding.plan import DATA, NoRowsError, Parts, Plan, make_plan, part_name
+from paraembed.embedding.plan import DATA, IN_GROUPS, NO_PARTS, NoRowsError, Parts, Plan, Planner, part_name
 from paraembed.embedding.records import Reports
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
@@ -49,7 +50,11 @@ from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
 
+if TYPE_CHECKING:
+    from paraembed.cluster.embed_pool import WorkerPool
+
 _MANY_UNKNOWN = 0.05
+_EARLY_BYTES = 1e9  # of texts, which take two seconds to plan; Ray and its workers start in the meantime
 _MANY_BYTES = 20e9  # of inputs, for which threads of one machine take 20 s to plan
 _REASONS_BYTES = 1 << 20  # of the rejected rows of a part, to find the most frequent reason
 
@@ -200,23 +205,20 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity, cache=cache)
         columns = _columns_to_add(stack, added_to, unplanned) if added_to else None
         store = added_to.below(manifest.NEXT) if added_to else store
-        planner = _planner(stack, job.engine, step.files, workers)
-        run = _run(store, unplanned, job.overwrite, planner, columns, limits.max_bad_files)
         stack.enter_context(shown_status())  # for callers from Python
-        is_held = replaced is not None and _hold(stack, replaced)
-        tries, peak = Counter[str](), 0
-        reports = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
+        tries, of_pool = Counter[str](), (loaded, workers, gpu_share, job.gpus.cpus_per_gpu)
+        run, early = _run(stack, job, unplanned, store, columns, of_pool, tries)
+        is_held, peak = replaced is not None and _hold(stack, replaced), early.peak_memory
+        begun = manifest.begun_run(store, run, early.reports, by_content=job.identity == "sha256")
+        reports = stack.enter_context(begun)
         todo = run.plan.parts.without(reports.names)
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
             return None
-        is_here = not todo or is_local(
-            job.engine,
-            lambda: seconds_of_gpus(workers) if gpu_share else seconds_here(loaded, run.plan, todo, run.cache),
-        )
+        is_here = early.others is None and (not todo or _is_here(job, loaded, run, todo, workers, gpu_share))
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         uncommit(store, job.encoder)
-        of_workers = loaded, run, todo, store, workers, gpu_share, job.gpus, tries
-        done_now = embed_here(*of_workers[:4], threads=feeders) if is_here else _in_workers(stack, *of_workers)
+        here = embed_here(loaded, run, todo, store, threads=feeders) if is_here else None
+        done_now = here or early.others or _in_workers(stack, of_pool, run, todo, store, tries)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with error_kept(added_to or store), recorded(store, home) as into:
@@ -232,7 +234,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
             written = commit(store, run, reports, on_duplicate_id, run_tasks, added_to)
             measured = {
-                "rows_per_second": int(todo.rows.sum()) / (time.perf_counter() - started),
+                "rows_per_second": (int(todo.rows.sum()) + early.rows) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
                 "n_cached": reports.sum("n_cached"),
@@ -249,7 +251,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         trim(cache)
         say(f"{measured['n_cached']:,} texts took their vectors from the cache")
     added = reports.sum("rows") if added_to else 0
-    return Counter(embedded=len(todo), added=added, cached=int(measured["n_cached"]))
+    return Counter(embedded=len(todo) + len(early.done), added=added, cached=int(measured["n_cached"]))
 
 
 def _cosine_of_bfloat16(encoder: TextEncoder) -> dict[str, float]:
@@ -328,42 +330,133 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     return True
 
 
+def _is_here(job: _Job, encoder: TextEncoder, run: EmbeddingRun, todo: Parts, workers: int, gpu_share: float) -> bool:
+    """Return whether parts of a run are embedded in this process."""
+    seconds = (
+        partial(seconds_of_gpus, workers) if gpu_share else partial(seconds_here, encoder, run.plan, todo, run.cache)
+    )
+    return is_local(job.engine, seconds)
+
+
+_OfPool = tuple[TextEncoder, int, float, int | None]
+"""Arguments of ``WorkerPool``."""
+
+
+def _pool(stack: ExitStack, of_pool: _OfPool) -> "WorkerPool":
+    """Connect to Ray until ``stack`` ends, and return workers that end then."""
+    from paraembed.cluster.embed_pool import WorkerPool  # noqa: PLC0415 - with Ray, 2 s
+    from paraembed.cluster.session import ray_session  # noqa: PLC0415
+
+    _, workers, *_ = of_pool
+    stack.enter_context(ray_session(workers))
+    pool = WorkerPool(*of_pool)
+    stack.callback(pool.end_all)
+    return pool
+
+
 def _in_workers(
-    stack: ExitStack,
-    encoder: TextEncoder,
-    run: EmbeddingRun,
-    todo: Parts,
-    store: Store,
-    workers: int,
-    gpu_share: float,
-    gpus: Gpus,
-    tries: Counter[str],
+    stack: ExitStack, of_pool: _OfPool, run: EmbeddingRun, todo: Parts, store: Store, tries: Counter[str]
 ) -> Generator[Done, None, None]:
-    """Connect to Ray and start workers until ``stack`` ends, and return the results of the parts, see ``embed_parts``.
+    """Start workers, and return the results of the parts, see ``embed_parts``.
 
     Ray takes 5 s to start here and its workers 3 s to embed a part, so this process embeds the first part meanwhile,
     if the encoder only adds rows of a table: 0.6 s for 100,000 sentences.
     """
     from paraembed.cluster.embed_parts import embed_parts  # noqa: PLC0415 - with Ray, 2 s
-    from paraembed.cluster.embed_pool import WorkerPool  # noqa: PLC0415
-    from paraembed.cluster.session import ray_session  # noqa: PLC0415
 
+    encoder, _, gpu_share, _ = of_pool
     is_quick = not (gpu_share or getattr(encoder, "gains_from_gpu", True) or has_ray())
     first, rest = todo[:is_quick], todo[is_quick:]
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
-        stack.enter_context(ray_session(workers))
-        pool = WorkerPool(encoder, workers, gpu_share, gpus.cpus_per_gpu)
-        stack.callback(pool.end_all)
+        pool = _pool(stack, of_pool)
         pool.start(len(rest))
-    others = embed_parts(pool, run, rest, store.place, tries)
+    return _ended(pool, chain(done.result(), embed_parts(pool, run, rest, store.place, tries)))
 
-    def results() -> Generator[Done, None, None]:
-        yield from done.result()
-        yield from others
-        pool.end_all()  # the tasks of the commit use their CPUs
 
-    return results()
+def _ended(pool: "WorkerPool", results: Iterable[Done | None]) -> Generator[Done, None, None]:
+    """Yield results, and end the workers, so that the tasks of the commit have their CPUs."""
+    for done in results:
+        assert done is not None
+        yield done
+    pool.end_all()
+
+
+@dataclass(frozen=True)
+class _Early:
+    """Parts that workers embedded while others were planned, and the results of the others."""
+
+    done: Sequence[Done] = ()
+    others: Generator[Done, None, None] | None = None
+
+    @property
+    def reports(self) -> list[PartReport] | None:
+        """Reports of the parts; None if the parts are embedded when all are planned."""
+        return None if self.others is None else [part.report for part in self.done]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the parts in the input."""
+        return sum(part.report.planned_rows for part in self.done)
+
+    @property
+    def peak_memory(self) -> int:
+        """Largest peak of a worker, in bytes."""
+        return max((part.peak_memory for part in self.done), default=0)
+
+
+def _run(
+    stack: ExitStack,
+    job: _Job,
+    new: EmbeddingRun,
+    store: Store,
+    columns: pa.Schema | None,
+    of_pool: _OfPool,
+    tries: Counter[str],
+) -> tuple[EmbeddingRun, _Early]:
+    """Return the run to resume, or ``new`` with its plan. While many texts are planned, workers embed the parts of the
+    files that have been read. ``columns`` are those of an output to which it is added.
+    """
+    if run := _resumed(store, new, job.overwrite, job.limits.max_bad_files):
+        return run, _Early()
+    _, workers, gpu_share, _ = of_pool
+    files, generation = new.plan.inputs, new.plan.generation
+    planner = Planner(files, new.plan.settings, job.limits.max_bad_files, generation=generation, columns=columns)
+    tasks, early = _planning_tasks(stack, job.engine, files, workers), _Early()
+    is_new = not (job.overwrite or generation or manifest.has_unplanned(store, new))
+    is_long = sum(file.size for file in files if file.kind not in IN_GROUPS) >= _EARLY_BYTES
+    is_here = is_local(job.engine, seconds_of_gpus(workers) if gpu_share else math.inf)
+    if is_new and is_long and not is_here:
+        plan, early = _embedded_early(stack, new, store, planner, tasks, of_pool, tries)
+    else:
+        plan = planner.make(tasks)
+    if job.overwrite and isinstance(store, Folder) and store.path.exists():
+        with locked(store.path):
+            discard(store.path)
+    return replace(new, plan=plan), early
+
+
+def _embedded_early(
+    stack: ExitStack,
+    new: EmbeddingRun,
+    store: Store,
+    planner: Planner,
+    tasks: RunTasks | None,
+    of_pool: _OfPool,
+    tries: Counter[str],
+) -> tuple[Plan, _Early]:
+    """Return the plan, and what workers embedded until it was complete."""
+    from paraembed.cluster.embed_parts import embed_parts  # noqa: PLC0415 - with Ray, 2 s
+    from paraembed.cluster.embed_plan import Planning  # noqa: PLC0415
+
+    stack.enter_context(store.held())
+    manifest.begin_unplanned(store, new)
+    planning = Planning(planner, tasks)
+    stack.callback(planning.close)
+    pool = _pool(stack, of_pool)
+    results = embed_parts(pool, new, NO_PARTS, store.place, tries, planning)
+    done = [part for part in takewhile(lambda part: part is not None, results) if part]
+    return planning.plan(), _Early(done, _ended(pool, results))
 
 
 def _is_unrecorded(store: Store) -> bool:
@@ -385,27 +478,18 @@ def _is_committed(store: Store, encoder: str, run: EmbeddingRun, reports: Report
     return True
 
 
-def _planner(stack: ExitStack, engine: Engine, files: Sequence[InputFile], workers: int) -> RunTasks | None:
+def _planning_tasks(stack: ExitStack, engine: Engine, files: Sequence[InputFile], workers: int) -> RunTasks | None:
     """Return what plans large inputs: tasks of Ray, which is connected until ``stack`` ends; None: threads."""
     if engine == "local" or sum(file.size for file in files) < _MANY_BYTES:
         return None
-    from paraembed.cluster.session import ray_session  # noqa: PLC0415 - with Ray, 1 s
+    from paraembed.cluster.session import ray_session, run_tasks  # noqa: PLC0415 - with Ray, 1 s
 
     stack.enter_context(ray_session(workers))
-    return Tasks(False, workers).run
+    return partial(run_tasks, workers=workers, num_cpus=0)  # the CPUs are those of the workers that embed meanwhile
 
 
-def _run(
-    store: Store,
-    new: EmbeddingRun,
-    overwrite: bool,
-    planner: RunTasks | None,
-    columns: pa.Schema | None,
-    max_bad_files: int,
-) -> EmbeddingRun:
-    """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed.
-    ``columns`` are those of an output to which it is added.
-    """
+def _resumed(store: Store, new: EmbeddingRun, overwrite: bool, max_bad_files: int) -> EmbeddingRun | None:
+    """Return the run to resume, or None; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
     if manifest.check_folder(store):
         try:
             run = manifest.continued_run(store, new)
@@ -416,12 +500,7 @@ def _run(
                 raise
             if new.plan.generation:  # an append that was begun with other files
                 store.delete_folder("")
-    options: dict[str, Any] = {"generation": new.plan.generation, "columns": columns}
-    plan = make_plan(new.plan.inputs, new.plan.settings, planner, max_bad_files, **options)
-    if overwrite and isinstance(store, Folder) and store.path.exists():
-        with locked(store.path):
-            discard(store.path)
-    return replace(new, plan=plan)
+    return None
 
 
 def _within(limits: Limits, plan: Plan, store: Store, results: Iterable[Done]) -> Iterator[Done]:

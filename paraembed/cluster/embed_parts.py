@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,13 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from paraembed.cluster import metrics
+from paraembed.cluster.embed_plan import Planning
 from paraembed.cluster.embed_pool import READER, Call, Task, Worker, WorkerPool, reason_of
 from paraembed.console import duration
 from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done
-from paraembed.embedding.plan import Part, Parts
+from paraembed.embedding.plan import Part, Parts, Plan
 from paraembed.embedding.rows import streams_of_workers
 from paraembed.process import on_cluster
 
@@ -31,9 +32,10 @@ log = logging.getLogger(__name__)
 
 
 def embed_parts(
-    pool: WorkerPool, run: EmbeddingRun, todo: Parts, out: str, tries: Counter[str]
-) -> Generator[Done, None, None]:
-    """Embed parts; yield each result when it is done, and show the progress.
+    pool: WorkerPool, run: EmbeddingRun, todo: Parts, out: str, tries: Counter[str], planning: Planning | None = None
+) -> Generator[Done | None, None, None]:
+    """Embed parts; yield each result when it is done, and show the progress. With ``planning``, the parts of ``run``
+    are those of that plan, as soon as their files have been read; None is yielded when it is complete.
 
     When no part is left to hand out, a worker that is free gets the oldest part that is late, for example because its
     worker hangs. The first report of a part counts, and the other worker is killed: both write the same bytes, except
@@ -50,9 +52,14 @@ def embed_parts(
         ValueError, OSError: embedding a part failed; Ray wraps the error.
     """
     progress = EmbeddingProgress(run.plan.rows, run.plan.rows - int(todo.rows.sum()))
-    parts, absence = _Parts(pool, run, todo, out), _Absence(pool.gpu_share)
-    while parts.left:
-        pool.start(parts.num_waiting)
+    parts, absence = _Parts(pool, run, out), _Absence(pool.gpu_share)
+    parts.add(run.plan, todo)
+    while parts.left or planning:
+        if planning and parts.grow(planning):
+            progress.total, planning = parts.plan.rows, None
+            yield None
+            continue
+        pool.start(parts.num_wanted)
         ready = pool.wait(1.0)
         absence.check(any(worker.place for worker in pool.workers))
         for ref in ready:
@@ -63,9 +70,7 @@ def embed_parts(
                 is_lost = isinstance(error, RayActorError | OutOfMemoryError)
                 if not is_lost and (worker.place or not pool.has_started):
                     raise  # of a part, or of the encoder: other workers would fail, too
-                failed = parts.lose(worker)
-                if not worker.place:
-                    pool.start_failed(error)
+                failed = parts.lose_failed(worker, error)
                 progress.retried += len(failed)
                 _count(failed, tries, error)
                 continue
@@ -92,20 +97,40 @@ def embed_parts(
 class _Parts:
     """Parts of a run: those that wait for a worker, and the workers that have the others."""
 
-    def __init__(self, pool: WorkerPool, run: EmbeddingRun, todo: Parts, out: str) -> None:
-        self.left = {*todo.names.to_pylist()}
+    def __init__(self, pool: WorkerPool, run: EmbeddingRun, out: str) -> None:
+        self.left = set[str]()
         self.holders: dict[str, list[Worker]] = {}  # name of a part → the workers that have it
+        self.plan, self._is_growing = run.plan, False
         self._pool, self._settings, self._out = pool, run.plan.settings, out
-        self._plan, self._again = run.plan, deque[Task]()
+        self._again = deque[Task]()
         self._cache = run.cache and ray.put(run.cache)
-        self._streams = streams_of_workers(run.plan, todo, pool.count)
-        others = todo[~np.isin(todo.files, [*self._streams])]
-        self._others, num_parts = iter(others), Counter(others.files.tolist())
-        self._shared = {file for file, count in num_parts.items() if run.plan.inputs[file].is_stream and count > 1}
+        self._streams: dict[int, deque[Part]] = {}
+        self._others, self._shared = deque[Iterator[Part]](), set[int]()
         self._reader: Worker | None = None  # which reads the shared streams for all workers
         self._spare: Worker | None = None
         self._rows, self._seconds = 0, 0.0  # of finished parts
         self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning
+
+    def add(self, plan: Plan, todo: Parts) -> None:
+        """Add parts of a plan that has grown."""
+        self.plan, streams = plan, streams_of_workers(plan, todo, self._pool.count)
+        self.left.update(todo.names.to_pylist())
+        others = todo[~np.isin(todo.files, [*streams])]
+        num_parts = Counter(others.files.tolist())
+        self._shared |= {file for file, count in num_parts.items() if plan.inputs[file].is_stream and count > 1}
+        self._streams |= streams
+        self._others.append(iter(others))
+
+    def grow(self, planning: Planning) -> bool:
+        """Hand out parts that have been planned, if few are left; return whether the plan is complete."""
+        is_done = planning.is_done
+        self._is_growing = not is_done
+        plan = planning.plan() if is_done else planning.begun() if self.num_waiting < self._pool.count else None
+        if plan:
+            self.add(plan, plan.parts[len(self.plan.parts) :])
+            for worker in [worker for worker in self._pool.workers if worker.place and not worker.calls]:
+                self.hand_out(worker)
+        return is_done
 
     @property
     def num_waiting(self) -> int:
@@ -113,7 +138,7 @@ class _Parts:
         return len(self.left) - len(self.holders)
 
     def hand_out(self, worker: Worker) -> None:
-        """Give parts to a worker that is ready; without any, it becomes the spare one, or ends."""
+        """Give parts to a worker that is ready; without any, it waits for the plan, becomes the spare one, or ends."""
         if worker not in self._pool.workers:
             return
         while len(worker.calls) < self._pool.in_flight and (task := self._next(worker)):
@@ -123,7 +148,7 @@ class _Parts:
             place = self.holders[name][0].place
             log.warning("%s takes much longer than other parts in %s; another worker embeds it, too", name, place)
             self._give(worker, late[0])
-        if worker.calls:
+        if worker.calls or self._is_growing:
             return
         if self._spare not in self._pool.workers:
             self._spare = worker
@@ -176,6 +201,13 @@ class _Parts:
                     self._again.append(_read_alone(call.task))
         return failed
 
+    def lose_failed(self, worker: Worker, error: Exception) -> list[str]:
+        """Do as ``lose`` for a worker that failed, possibly while it started."""
+        failed = self.lose(worker)
+        if not worker.place:
+            self._pool.start_failed(error)
+        return failed
+
     def late(self) -> list[Task]:
         """Return the parts that have taken much longer than others, and those queued behind them, the oldest first,
         unless two workers have them.
@@ -193,12 +225,20 @@ class _Parts:
                 self._warned[name] = seconds
                 log.warning("%s has been running for %s in %s", name, duration(seconds), worker.place)
 
+    @property
+    def num_wanted(self) -> int:
+        """Number of workers that should be started: one for each part that waits, all while parts are planned."""
+        return self._pool.count if self._is_growing else self.num_waiting
+
     def _next(self, worker: Worker) -> Task | None:
         if self._again:
             return self._again.popleft()
         if not self._streams:
-            following = next(self._others, None)
-            return following and self._task(following, worker)
+            while self._others:
+                if following := next(self._others[0], None):
+                    return self._task(following, worker)
+                self._others.popleft()
+            return None
         if worker.file not in self._streams:  # one that no other worker reads, else the one with most parts
             others = {other.file for other in self._pool.workers}
             new = (file for file in self._streams if file not in others)
@@ -206,11 +246,11 @@ class _Parts:
         part = self._streams[worker.file].popleft()
         if not self._streams[worker.file]:
             del self._streams[worker.file]
-        return self._plan.sources(part), part, None
+        return self.plan.sources(part), part, None
 
     def _task(self, part: Part, worker: Worker) -> Task:
         """Return the task of a part; of a shared stream, its text is read by ``worker`` if no other worker does."""
-        sources = self._plan.sources(part)
+        sources = self.plan.sources(part)
         if part.file not in self._shared:
             return sources, part, None
         if self._reader not in self._pool.workers:

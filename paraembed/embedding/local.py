@@ -59,7 +59,7 @@ class EmbeddingProgress:
     def __init__(self, total: int, before: int) -> None:
         self.done, self.retried = before, 0
         self.begun = 0  # rows of parts that are not finished
-        self._total, self._before = total, before
+        self.total, self._before = total, before  # a total of 0: it is not known yet, and no line is shown
         self._started = time.monotonic()
         self._shown = deque([(0.0, before)])  # seconds and rows, of the last seconds
 
@@ -71,19 +71,20 @@ class EmbeddingProgress:
 
     def show(self) -> None:
         """Show the line."""
-        doing(self.line(time.monotonic() - self._started))
+        if self.total:
+            doing(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
         """Return the line, with the speed of the last ten seconds: ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s
         left  1 part failed, retried``.
         """
-        done = min(self.done + self.begun, self._total)  # a part that is repeated may be counted twice
+        done = min(self.done + self.begun, self.total)  # a part that is repeated may be counted twice
         shown = self._shown
         shown.append((seconds, done))
         while len(shown) > 2 and seconds - shown[1][0] > _RATE_SECONDS:
             shown.popleft()
         rate = max(0.0, (done - shown[0][1]) / max(seconds - shown[0][0], 1e-9))
-        left = f"{duration((self._total - done) / rate)} left" if rate else "starting"
+        left = f"{duration((self.total - done) / rate)} left" if rate else "starting"
         failed = f"  {self.retried} part{'s'[: self.retried > 1]} failed, retried" if self.retried else ""
-        share = f"{done / self._total:.0%}"
-        return f"{done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"
+        share = f"{done / self.total:.0%}"
+        return f"{done:,} of {self.total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"

@@ -7,7 +7,8 @@ SHA-256. The reports of finished parts are written to ``_done``, about a thousan
 their files. A listing of the folder shows which of these parts are unchanged. Only the others are read: those in
 ``_done`` to compare their SHA-256; those without a report there to compare the checksums of their pages, their rows and
 the digest in the footer, which is that of everything that decides the bytes. So the same command resumes a run that was
-stopped anywhere, and repairs parts that were damaged or removed. The parts are in the folder ``data``, which has no
+stopped anywhere, and repairs parts that were damaged or removed. While many texts are planned, the first parts are
+written before the plan; then ``_plan/unplanned`` says of which run they are. The parts are in the folder ``data``, which has no
 other files; the names of all other files and folders begin with ``_`` or ``.``.
 
 In outputs of format 2, which are read and resumed as they are, the parts are in the same folder as ``_plan.json``, and
@@ -18,7 +19,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
 
@@ -68,7 +69,7 @@ from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place
 from paraembed.io.resume import check_names, foreign_work, is_same_work
-from paraembed.io.store import Folder, Remote, Store, is_committed, is_there, open_store, read_json
+from paraembed.io.store import Folder, Remote, Store, is_committed, is_there, open_store, read_bytes, read_json
 from paraembed.options import Count, Range, checked, json_value
 from paraembed.process import in_threads
 from paraembed.settings import Backend, Pooling, Precision
@@ -84,6 +85,8 @@ REPAIR = "run the same jobs/embed.py command again with `identity` sha256 to rep
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
+UNPLANNED = "_plan/unplanned"
+"""File of a run that embeds parts while others are planned, until the plan is there: what decides them, as a digest."""
 _UNBEGUN = re.compile(rf"_plan|{_TEMPORARY.pattern}")
 SUPERSEDED = "_superseded"
 """Folder with the list of rows that newer rows of the same id supersede; see ``ids.superseded_rows``."""
@@ -317,8 +320,36 @@ def check_folder(store: Store) -> bool:
     begun = bool(planned(store))
     if DATA in names and begun and isinstance(store, Folder):  # elsewhere a listing takes long; see ``begun_run``
         check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
-    check_names(store, names, _OWN if begun else _UNBEGUN, "jobs/embed.py")
+    is_own = begun or ("_plan" in names and is_there(store, UNPLANNED))
+    check_names(store, names, _OWN if is_own else _UNBEGUN, "jobs/embed.py")
     return begun
+
+
+def has_unplanned(store: Store, new: EmbeddingRun) -> bool:
+    """Return whether a place has parts of a run that was killed before its plan was complete, and is the same as
+    ``new``, whose plan has no parts; those of another run are removed.
+    """
+    if not is_there(store, UNPLANNED):
+        return False
+    with store.held():
+        if read_bytes(store, UNPLANNED) == _digest_of_unplanned(new):
+            return True
+        for folder in (DATA, REPORTS, REJECTED, IDS):
+            store.delete_folder(folder)
+        store.delete(UNPLANNED)  # last, as the next run recognizes the folder by it
+    return False
+
+
+def begin_unplanned(store: Store, new: EmbeddingRun) -> None:
+    """Prepare a locked place for the first parts of a run whose plan is not complete."""
+    store.make_folder("_plan")
+    store.write(UNPLANNED, lambda file: file.write(_digest_of_unplanned(new)))
+    for folder in (DATA, REPORTS, REJECTED):
+        store.make_folder(folder)
+
+
+def _digest_of_unplanned(new: EmbeddingRun) -> bytes:
+    return digest_of(decides(new)).encode()
 
 
 def planned(store: Store) -> list[int]:
@@ -471,21 +502,30 @@ def write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
 
 
 @contextmanager
-def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> Iterator[Reports]:
+def begun_run(
+    store: Store, run: EmbeddingRun, early: Sequence[PartReport] | None = None, *, by_content: bool = False
+) -> Iterator[Reports]:
     """Lock a place for a run; yield the reports of the finished parts, of which all are read if ``by_content`` is set.
     Raise ValueError if another run is writing there, or was started there after ``run`` was planned.
+
+    ``early`` are the reports of parts that were embedded while others were planned: the place is locked, and workers
+    write further parts.
     """
-    with store.held():
-        sweep(store)
+    with store.held() if early is None else nullcontext():
+        if early is None:
+            sweep(store)
         if run.plan.generation not in planned(store):
             if planned(store) or is_there(store, MANIFEST):
                 raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
             write_plan(store, run)
+        if is_there(store, UNPLANNED):
+            store.delete(UNPLANNED)
         identity = check_same(store, run)
-        listed = listing(store.stamps(run.plan.folder))
+        listed = listing(store.stamps(run.plan.folder) if early is None else iter(()))
         others = tuple(_prefix(number) for number in planned(store) if number != run.plan.generation)
         unplanned = listed["name"].filter(pc.invert(pc.is_in(listed["name"], value_set=run.plan.parts.names)))
-        foreign = [name for name in unplanned.to_pylist() if not name.startswith(others)]
+        names = (name for name in unplanned.to_pylist() if not name.startswith(others))
+        foreign = [name for name in names if not _TEMPORARY.fullmatch(name.rpartition("/")[2])]
         if run.plan.format > 2 and foreign:
             raise foreign_work(store, min(foreign), "this run of jobs/embed.py")
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
@@ -493,6 +533,8 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
             store.make_folder(name)
         reports = Reports(store, identity if run.plan.format > 2 else "", run.plan.generation)
         keep_finished(store, run, reports, listed, by_content=by_content)
+        for report in early or ():
+            reports.add(report)
         try:
             yield reports
         finally:

@@ -11,12 +11,13 @@ pieces can then be read separately. Large files of lines are planned in spans, a
 import hashlib
 import math
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ IDS = "_ids"
 """Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
 LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool", "explode"})
 """Settings that outputs of earlier versions do not have."""
-_IN_GROUPS = {"parquet", "arrow"}  # formats in which several pieces may have rows of the same group
+IN_GROUPS = {"parquet", "arrow"}  # formats in which several pieces may have rows of the same group
 _Numbers = npt.NDArray[np.int64]
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
@@ -227,7 +228,7 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     is_new = np.diff(file, prepend=-1) != 0
     before = np.concatenate([[0], rows[:-1]])
     is_known = (file >= 0) & (file < len(inputs))
-    may_share = np.array([format_number > 2 and source.kind in _IN_GROUPS for source in inputs])[file * is_known]
+    may_share = np.array([format_number > 2 and source.kind in IN_GROUPS for source in inputs])[file * is_known]
     previous = np.concatenate([[0], stop[:-1]])
     is_right = (
         is_known
@@ -297,38 +298,101 @@ def make_plan(
     generation: int = 0,
     columns: pa.Schema | None = None,
 ) -> Plan:
-    """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
-    ``MAX_PART_BYTES`` or a span ends. Small files share a part. ``run``, by default threads, reads the spans; the plan
-    is the same with any. Files with a fault, also those found now, have no parts. ``columns`` are those of an output to
-    which ``generation`` is added. Raise ValueError if the settings do not fit the inputs, a row is too long, or more
-    than ``max_bad_files`` files cannot be read.
+    """Return the plan of ``Planner``, with its arguments and errors; ``run``, by default threads, reads the spans. The
+    plan is the same with any.
     """
-    common = iter(with_common_fields(readable(inputs), settings, columns))
-    inputs = tuple(file if file.fault else next(common) for file in inputs)
-    if inputs[0].kind == "jsonl":
-        check_keys(readable(inputs), settings, skip_bad=max_bad_files > 0)
-    spans = [span for number, source in enumerate(inputs) if not source.fault for span in spans_of(number, source)]
-    to_read = [(inputs[span.file], span.bytes) for span in spans]
-    cuts, digests, faults = list[tuple[Span, _Numbers]](), defaultdict[int, list[str]](list), dict[int, str]()
-    with ThreadPoolExecutor(LOOKERS if "://" in inputs[0].path else num_threads()) as pool:
-        read = in_order(run or pool.map, partial(_cuts_or_fault if max_bad_files else _cuts, settings), to_read)
-        for span, of_span in zip(spans, read, strict=True):
-            cuts.append((span, np.array(of_span.pieces, np.int64).reshape(-1, 4)))
-            digests[span.file].append(of_span.digest)
-            if of_span.fault:
-                faults.setdefault(span.file, of_span.fault)
-            doing(f"planning: {len(cuts):,} of {len(spans):,} inputs or parts of inputs are read")
-    files = [replace(file, fault=file.fault or faults.get(number, "")) for number, file in enumerate(inputs)]
-    check_faults(files, max_bad_files)
-    cuts = [(span, cuts_N4) for span, cuts_N4 in cuts if len(cuts_N4) and span.file not in faults]
-    if not cuts:
-        raise NoRowsError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
-    for number, file in enumerate(files):
-        if not file.fault:
-            files[number] = replace(file, sha256=file.sha256 or digest_of_spans(digests[number]))
-    pieces = _joined(inputs, settings, Counter(span.file for span in spans), cuts)
-    parts = Parts(strings_of(part_names(int(pieces[0, -1]) + 1, 3, generation)), pieces)
-    return Plan(tuple(files), settings, parts, generation=generation)
+    return Planner(inputs, settings, max_bad_files, generation=generation, columns=columns).make(run)
+
+
+class Planner:
+    """Splits inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
+    ``MAX_PART_BYTES`` or a span ends. Small files share a part. Files with a fault, also those found while reading,
+    have no parts. While one thread makes the plan, another may ask for the parts of the files that have been read.
+
+    ``columns`` are those of an output to which ``generation`` is added. Raise ValueError if the settings do not fit the
+    inputs, a row is too long, or more than ``max_bad_files`` files cannot be read.
+    """
+
+    def __init__(
+        self,
+        inputs: tuple[InputFile, ...],
+        settings: Settings,
+        max_bad_files: int = 0,
+        *,
+        generation: int = 0,
+        columns: pa.Schema | None = None,
+    ) -> None:
+        common = iter(with_common_fields(readable(inputs), settings, columns))
+        self._inputs = tuple(file if file.fault else next(common) for file in inputs)
+        if inputs[0].kind == "jsonl":
+            check_keys(readable(self._inputs), settings, skip_bad=max_bad_files > 0)
+        self._settings, self._max_bad_files, self._generation = settings, max_bad_files, generation
+        files = ((number, source) for number, source in enumerate(self._inputs) if not source.fault)
+        self._spans = [span for number, source in files for span in spans_of(number, source)]
+        self._num_spans = Counter(span.file for span in self._spans)
+        self._cuts = list[_Numbers]()  # of the spans that have been read, int64 [m, 4]
+        self._files = [*self._inputs]  # with digests, and faults, of those that have been read
+        self._is_stopped = Event()
+
+    def make(self, run: RunTasks | None = None) -> Plan:
+        """Return the plan; raise CancelledError after ``stop``."""
+        to_read = [(self._inputs[span.file], span.bytes) for span in self._spans]
+        cut, digests = partial(_cuts_or_fault if self._max_bad_files else _cuts, self._settings), list[str]()
+        with ThreadPoolExecutor(LOOKERS if "://" in self._inputs[0].path else num_threads()) as pool:
+            read = in_order(run or pool.map, cut, to_read)
+            for number, (span, of_span) in enumerate(zip(self._spans, read, strict=True), 1):
+                if self._is_stopped.is_set():
+                    raise CancelledError
+                file = self._files[span.file]
+                digests.append(of_span.digest)
+                if number == len(self._spans) or self._spans[number].file != span.file:
+                    file = replace(file, sha256=file.sha256 or digest_of_spans(digests))
+                    digests = []
+                self._files[span.file] = replace(file, fault=file.fault or of_span.fault)
+                self._cuts.append(np.array(of_span.pieces, np.int64).reshape(-1, 4))
+                doing(f"planning: {number:,} of {len(self._spans):,} inputs or parts of inputs are read")
+        check_faults(self._files, self._max_bad_files)
+        plan = self._plan(len(self._spans))
+        if not plan.parts:
+            raise NoRowsError(f"{readable(self._files)[0].shown} has no rows; there is nothing to embed")
+        return plan
+
+    @property
+    def num_read(self) -> int:
+        """Number of spans that have been read."""
+        return len(self._cuts)
+
+    def stop(self) -> None:
+        """Stop ``make`` in another thread, after the spans that are being read."""
+        self._is_stopped.set()
+
+    def begun(self) -> Plan:
+        """Return the plan of the first files, all of whose spans have been read, without a last part that may get more
+        files: the beginning of the plan that ``make`` returns.
+        """
+        count = len(self._cuts)
+        while 0 < count < len(self._spans) and self._spans[count - 1].file == self._spans[count].file:
+            count -= 1
+        plan = self._plan(count)
+        if not plan.parts or count == len(self._spans):
+            return plan
+        last = plan.parts[-1].pieces[-1].file
+        is_small = self._num_spans[last] == 1 and (plan.parts.pieces[1] == last).sum() == 1
+        return replace(plan, parts=plan.parts[: len(plan.parts) - is_small])
+
+    def _plan(self, count: int) -> Plan:
+        """Return the plan of the first ``count`` spans, which may have no rows."""
+        files = tuple(
+            replace(file, sha256=before.sha256) if file.fault else file
+            for file, before in zip(self._files, self._inputs, strict=True)
+        )
+        read = zip(self._spans[:count], self._cuts[:count], strict=True)
+        cuts = [(span, cuts_N4) for span, cuts_N4 in read if len(cuts_N4) and not files[span.file].fault]
+        if not cuts:
+            return Plan(files, self._settings, generation=self._generation)
+        pieces = _joined(self._inputs, self._settings, self._num_spans, cuts)
+        names = part_names(int(pieces[0, -1]) + 1, 3, self._generation)
+        return Plan(files, self._settings, Parts(strings_of(names), pieces), generation=self._generation)
 
 
 def _joined(

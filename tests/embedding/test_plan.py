@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.identity import changed_inputs, is_same_file
-from paraembed.embedding.plan import make_plan
+from paraembed.embedding.plan import Planner, make_plan
 from paraembed.embedding.settings import Limits, Settings
 from paraembed.settings import MineSettings
 from tests.embedding.without_ray import assert_is_read_again, list_inputs
@@ -80,6 +80,37 @@ def test_a_large_file_is_planned_in_spans(lengths, span, part_rows, ending, tmp_
     assert all(one.rows <= part_rows for one in made.parts)
     assert ([*backwards.parts], backwards.inputs[0].sha256) == ([*made.parts], made.inputs[0].sha256)
     assert ("-" in made.inputs[0].sha256) == (path.stat().st_size > span)
+
+
+@EXAMPLES
+@given(
+    rows_of_files=st.lists(st.integers(0, 30), min_size=1, max_size=8).filter(any),
+    span=st.integers(4, 90),
+    part_rows=st.integers(1, 9),
+)
+def test_the_parts_of_the_first_files_are_known_before_all_are_read(rows_of_files, span, part_rows, tmp_path):
+    """Their beginning is that of the plan, whichever spans have been read; at most the last small files may change."""
+    paths = [tmp_path / f"{number}.txt" for number in range(len(rows_of_files))]
+    for path, count in zip(paths, rows_of_files, strict=True):
+        path.write_text("".join(f"row {row}\n" for row in range(count)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paraembed.embedding.identity.SPAN_BYTES", span)
+        planner, begun = Planner(list_inputs(paths), Settings(part_rows=part_rows)), []
+
+        def watched(call, spans):
+            for one in spans:
+                begun.append(planner.begun())
+                yield call(one)
+
+        made = planner.make(watched)
+    files = sorted({part.file for part in made.parts})
+    for some in [*begun, planner.begun()]:
+        assert [*some.parts] == [*made.parts][: len(some.parts)]
+        assert [some.sources(part) for part in some.parts] == [made.sources(part) for part in some.parts]
+    assert not begun[0].parts
+    assert len(planner.begun().parts) == len(made.parts)
+    late = {part.file for part in made.parts[len(begun[-1].parts) :]}
+    assert all(rows_of_files[file] <= part_rows for file in late - {files[-1]})
 
 
 def write_parquet(path, groups, first=0):
