@@ -84,7 +84,7 @@ def test_a_large_file_is_planned_in_spans(lengths, span, part_rows, ending, tmp_
 
 @EXAMPLES
 @given(
-    rows_of_files=st.lists(st.integers(0, 30), min_size=1, max_size=8).filter(any),
+    rows_of_files=st.lists(st.integers(1, 30), min_size=1, max_size=8),
     span=st.integers(4, 90),
     part_rows=st.integers(1, 9),
 )
