@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -350,7 +350,7 @@ def map_in_threads(
 
 def in_order(
     run: RunTasks, function: Callable[[_Argument], _Result], arguments: Sequence[_Argument]
-) -> Iterator[_Result]:
+) -> Generator[_Result, None, None]:
     """Yield the results of tasks in the order of their arguments; results that come early wait in memory."""
     early, number = dict[int, _Result](), 0
     for ended, result in run(partial(_numbered, function), [*enumerate(arguments)]):

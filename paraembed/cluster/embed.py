@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,17 +208,17 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         stack.enter_context(shown_status())  # for callers from Python
         tries, of_pool = Counter[str](), (loaded, workers, gpu_share, job.gpus.cpus_per_gpu)
         run, early = _run(stack, job, unplanned, store, columns, of_pool, tries)
-        is_held, peak = replaced is not None and _hold(stack, replaced), early.peak_memory
-        begun = manifest.begun_run(store, run, early.reports, by_content=job.identity == "sha256")
+        is_held, peak = replaced is not None and _hold(stack, replaced), 0
+        begun = manifest.begun_run(store, run, is_early=early is not None, by_content=job.identity == "sha256")
         reports = stack.enter_context(begun)
         todo = run.plan.parts.without(reports.names)
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
             return None
-        is_here = early.others is None and (not todo or _is_here(job, loaded, run, todo, workers, gpu_share))
+        is_here = early is None and (not todo or _is_here(job, loaded, run, todo, workers, gpu_share))
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         uncommit(store, job.encoder)
         here = embed_here(loaded, run, todo, store, threads=feeders) if is_here else None
-        done_now = here or early.others or _in_workers(stack, of_pool, run, todo, store, tries)
+        done_now = here or early or _in_workers(stack, of_pool, run, todo, store, tries)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with error_kept(added_to or store), recorded(store, home) as into:
@@ -234,7 +234,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
             written = commit(store, run, reports, on_duplicate_id, run_tasks, added_to)
             measured = {
-                "rows_per_second": (int(todo.rows.sum()) + early.rows) / (time.perf_counter() - started),
+                "rows_per_second": int(todo.rows.sum()) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
                 "n_cached": reports.sum("n_cached"),
@@ -251,7 +251,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         trim(cache)
         say(f"{measured['n_cached']:,} texts took their vectors from the cache")
     added = reports.sum("rows") if added_to else 0
-    return Counter(embedded=len(todo) + len(early.done), added=added, cached=int(measured["n_cached"]))
+    return Counter(embedded=len(todo), added=added, cached=int(measured["n_cached"]))
 
 
 def _cosine_of_bfloat16(encoder: TextEncoder) -> dict[str, float]:
@@ -332,10 +332,9 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
 
 def _is_here(job: _Job, encoder: TextEncoder, run: EmbeddingRun, todo: Parts, workers: int, gpu_share: float) -> bool:
     """Return whether parts of a run are embedded in this process."""
-    seconds = (
-        partial(seconds_of_gpus, workers) if gpu_share else partial(seconds_here, encoder, run.plan, todo, run.cache)
-    )
-    return is_local(job.engine, seconds)
+    if gpu_share:
+        return is_local(job.engine, seconds_of_gpus(workers))
+    return is_local(job.engine, lambda: seconds_here(encoder, run.plan, todo, run.cache))
 
 
 _OfPool = tuple[TextEncoder, int, float, int | None]
@@ -371,7 +370,8 @@ def _in_workers(
         done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
         pool = _pool(stack, of_pool)
         pool.start(len(rest))
-    return _ended(pool, chain(done.result(), embed_parts(pool, run, rest, store.place, tries)))
+    firsts = (part for parts in [done] for part in parts.result())  # its error is one of the loop over the results
+    return _ended(pool, chain(firsts, embed_parts(pool, run, rest, store.place, tries)))
 
 
 def _ended(pool: "WorkerPool", results: Iterable[Done | None]) -> Generator[Done, None, None]:
@@ -382,29 +382,6 @@ def _ended(pool: "WorkerPool", results: Iterable[Done | None]) -> Generator[Done
     pool.end_all()
 
 
-@dataclass(frozen=True)
-class _Early:
-    """Parts that workers embedded while others were planned, and the results of the others."""
-
-    done: Sequence[Done] = ()
-    others: Generator[Done, None, None] | None = None
-
-    @property
-    def reports(self) -> list[PartReport] | None:
-        """Reports of the parts; None if the parts are embedded when all are planned."""
-        return None if self.others is None else [part.report for part in self.done]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows of the parts in the input."""
-        return sum(part.report.planned_rows for part in self.done)
-
-    @property
-    def peak_memory(self) -> int:
-        """Largest peak of a worker, in bytes."""
-        return max((part.peak_memory for part in self.done), default=0)
-
-
 def _run(
     stack: ExitStack,
     job: _Job,
@@ -413,17 +390,17 @@ def _run(
     columns: pa.Schema | None,
     of_pool: _OfPool,
     tries: Counter[str],
-) -> tuple[EmbeddingRun, _Early]:
+) -> tuple[EmbeddingRun, Generator[Done, None, None] | None]:
     """Return the run to resume, or ``new`` with its plan. While many texts are planned, workers embed the parts of the
     files that have been read. ``columns`` are those of an output to which it is added.
     """
     if run := _resumed(store, new, job.overwrite, job.limits.max_bad_files):
-        return run, _Early()
+        return run, None
     _, workers, gpu_share, _ = of_pool
     files, generation = new.plan.inputs, new.plan.generation
     planner = Planner(files, new.plan.settings, job.limits.max_bad_files, generation=generation, columns=columns)
-    tasks, early = _planning_tasks(stack, job.engine, files, workers), _Early()
-    is_new = not (job.overwrite or generation or manifest.has_unplanned(store, new))
+    tasks, early = _planning_tasks(stack, job.engine, files, workers), None
+    is_new = not (job.overwrite or generation or manifest.keep_unplanned(store, new))
     is_long = sum(file.size for file in files if file.kind not in IN_GROUPS) >= _EARLY_BYTES
     is_here = is_local(job.engine, seconds_of_gpus(workers) if gpu_share else math.inf)
     if is_new and is_long and not is_here:
@@ -444,8 +421,8 @@ def _embedded_early(
     tasks: RunTasks | None,
     of_pool: _OfPool,
     tries: Counter[str],
-) -> tuple[Plan, _Early]:
-    """Return the plan, and what workers embedded until it was complete."""
+) -> tuple[Plan, Generator[Done, None, None]]:
+    """Return the plan, and the results of its parts, some of which are embedded when the plan is complete."""
     from paraembed.cluster.embed_parts import embed_parts  # noqa: PLC0415 - with Ray, 2 s
     from paraembed.cluster.embed_plan import Planning  # noqa: PLC0415
 
@@ -455,8 +432,8 @@ def _embedded_early(
     stack.callback(planning.close)
     pool = _pool(stack, of_pool)
     results = embed_parts(pool, new, NO_PARTS, store.place, tries, planning)
-    done = [part for part in takewhile(lambda part: part is not None, results) if part]
-    return planning.plan(), _Early(done, _ended(pool, results))
+    done = [*iter(results.__next__, None)]
+    return planning.plan(), _ended(pool, chain(done, results))
 
 
 def _is_unrecorded(store: Store) -> bool:
@@ -482,10 +459,14 @@ def _planning_tasks(stack: ExitStack, engine: Engine, files: Sequence[InputFile]
     """Return what plans large inputs: tasks of Ray, which is connected until ``stack`` ends; None: threads."""
     if engine == "local" or sum(file.size for file in files) < _MANY_BYTES:
         return None
-    from paraembed.cluster.session import ray_session, run_tasks  # noqa: PLC0415 - with Ray, 1 s
+    import ray  # noqa: PLC0415 - takes a second
+
+    from paraembed.cluster.session import ray_session, run_tasks  # noqa: PLC0415 - with Ray
 
     stack.enter_context(ray_session(workers))
-    return partial(run_tasks, workers=workers, num_cpus=0)  # the CPUs are those of the workers that embed meanwhile
+    cpus = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+    at_once = min(workers, max(2, int(cpus)))  # not all on the head of a cluster that is to grow
+    return partial(run_tasks, workers=at_once, num_cpus=0)  # the CPUs are those of the workers that embed meanwhile
 
 
 def _resumed(store: Store, new: EmbeddingRun, overwrite: bool, max_bad_files: int) -> EmbeddingRun | None:

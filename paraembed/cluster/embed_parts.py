@@ -122,14 +122,16 @@ class _Parts:
         self._others.append(iter(others))
 
     def grow(self, planning: Planning) -> bool:
-        """Hand out parts that have been planned, if few are left; return whether the plan is complete."""
+        """Take parts that have been planned, if few wait, and give parts to the workers that have none. Return whether
+        the plan is complete.
+        """
         is_done = planning.is_done
         self._is_growing = not is_done
-        plan = planning.plan() if is_done else planning.begun() if self.num_waiting < self._pool.count else None
+        plan = planning.plan() if is_done else planning.plan_so_far() if self.num_waiting < self._pool.count else None
         if plan:
             self.add(plan, plan.parts[len(self.plan.parts) :])
-            for worker in [worker for worker in self._pool.workers if worker.place and not worker.calls]:
-                self.hand_out(worker)
+        for worker in [worker for worker in self._pool.workers if worker.place and not worker.calls]:
+            self.hand_out(worker)
         return is_done
 
     @property

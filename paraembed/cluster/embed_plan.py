@@ -24,14 +24,14 @@ class Planning:
         """Return the complete plan, after waiting for it; the errors are those of ``Planner``."""
         return self._plan.result()
 
-    def begun(self) -> Plan | None:
+    def plan_so_far(self) -> Plan | None:
         """Return the beginning of the plan, or None if it has hardly grown since the last time."""
         if self._planner.num_read < self._least:
             return None
         self._least = int(_GROWTH * self._planner.num_read) + 1
-        return self._planner.begun()
+        return self._planner.plan_so_far()
 
     def close(self) -> None:
-        """Stop the thread, after the spans that it reads."""
+        """Stop the thread, after the spans that are being read."""
         self._planner.stop()
         self._thread.shutdown()

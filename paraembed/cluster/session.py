@@ -85,7 +85,7 @@ def run_tasks(
     it is a head without CPUs, because they read and write files that other machines do not see. Otherwise raise
     ValueError if no machine of the cluster has a CPU for tasks, see ``wait_for_workers``.
     """
-    if arguments and not here:
+    if arguments and num_cpus and not here:
         wait_for_cpu(num_gpus)
     # Ray rejects a ``partial``.
     where = "DEFAULT" if num_cpus else "SPREAD"

@@ -7,9 +7,9 @@ SHA-256. The reports of finished parts are written to ``_done``, about a thousan
 their files. A listing of the folder shows which of these parts are unchanged. Only the others are read: those in
 ``_done`` to compare their SHA-256; those without a report there to compare the checksums of their pages, their rows and
 the digest in the footer, which is that of everything that decides the bytes. So the same command resumes a run that was
-stopped anywhere, and repairs parts that were damaged or removed. While many texts are planned, the first parts are
-written before the plan; then ``_plan/unplanned`` says of which run they are. The parts are in the folder ``data``, which has no
-other files; the names of all other files and folders begin with ``_`` or ``.``.
+stopped anywhere, and repairs parts that were damaged or removed. While many texts are planned, workers write the first
+parts before the plan; ``_plan/unplanned`` identifies their run until then. The parts are in the folder ``data``, which
+has no other files; the names of all other files and folders begin with ``_`` or ``.``.
 
 In outputs of format 2, which are read and resumed as they are, the parts are in the same folder as ``_plan.json``, and
 each has its report as a file in ``_reports``; ``_manifest.json`` lists the inputs and the parts.
@@ -86,7 +86,9 @@ COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
 UNPLANNED = "_plan/unplanned"
-"""File of a run that embeds parts while others are planned, until the plan is there: what decides them, as a digest."""
+"""File of a run that embeds parts before its plan is complete: the digest of its encoder, settings and inputs. It is
+removed when the plan is written.
+"""
 _UNBEGUN = re.compile(rf"_plan|{_TEMPORARY.pattern}")
 SUPERSEDED = "_superseded"
 """Folder with the list of rows that newer rows of the same id supersede; see ``ids.superseded_rows``."""
@@ -318,22 +320,26 @@ def check_folder(store: Store) -> bool:
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
     begun = bool(planned(store))
-    if DATA in names and begun and isinstance(store, Folder):  # elsewhere a listing takes long; see ``begun_run``
-        check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     is_own = begun or ("_plan" in names and is_there(store, UNPLANNED))
+    if DATA in names and is_own and isinstance(store, Folder):  # elsewhere a listing takes long; see ``begun_run``
+        check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     check_names(store, names, _OWN if is_own else _UNBEGUN, "jobs/embed.py")
     return begun
 
 
-def has_unplanned(store: Store, new: EmbeddingRun) -> bool:
-    """Return whether a place has parts of a run that was killed before its plan was complete, and is the same as
-    ``new``, whose plan has no parts; those of another run are removed.
+def keep_unplanned(store: Store, new: EmbeddingRun) -> bool:
+    """Return whether a place has parts of ``new``, which was killed before its plan was complete. Those of another run
+    are removed; raise ValueError if they are on an object store, where that run may be active.
     """
     if not is_there(store, UNPLANNED):
         return False
     with store.held():
         if read_bytes(store, UNPLANNED) == _digest_of_unplanned(new):
             return True
+        if isinstance(store, Remote):
+            raise ValueError(
+                f"{store} has parts of another run, which has no plan yet; use another `out`, or remove them"
+            )
         for folder in (DATA, REPORTS, REJECTED, IDS):
             store.delete_folder(folder)
         store.delete(UNPLANNED)  # last, as the next run recognizes the folder by it
@@ -341,7 +347,11 @@ def has_unplanned(store: Store, new: EmbeddingRun) -> bool:
 
 
 def begin_unplanned(store: Store, new: EmbeddingRun) -> None:
-    """Prepare a locked place for the first parts of a run whose plan is not complete."""
+    """Prepare a locked place for the first parts of a run whose plan is not complete. Raise ValueError if another run
+    has begun there.
+    """
+    if check_folder(store) or is_there(store, UNPLANNED):
+        raise _changed(store)
     store.make_folder("_plan")
     store.write(UNPLANNED, lambda file: file.write(_digest_of_unplanned(new)))
     for folder in (DATA, REPORTS, REJECTED):
@@ -350,6 +360,10 @@ def begin_unplanned(store: Store, new: EmbeddingRun) -> None:
 
 def _digest_of_unplanned(new: EmbeddingRun) -> bytes:
     return digest_of(decides(new)).encode()
+
+
+def _changed(store: Store) -> ValueError:
+    return ValueError(f"{store} was changed by another command meanwhile; run the same command again")
 
 
 def planned(store: Store) -> list[int]:
@@ -503,25 +517,23 @@ def write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
 
 @contextmanager
 def begun_run(
-    store: Store, run: EmbeddingRun, early: Sequence[PartReport] | None = None, *, by_content: bool = False
+    store: Store, run: EmbeddingRun, *, is_early: bool = False, by_content: bool = False
 ) -> Iterator[Reports]:
     """Lock a place for a run; yield the reports of the finished parts, of which all are read if ``by_content`` is set.
     Raise ValueError if another run is writing there, or was started there after ``run`` was planned.
 
-    ``early`` are the reports of parts that were embedded while others were planned: the place is locked, and workers
-    write further parts.
+    ``is_early``: the place is locked, and workers have been writing parts of this run since before it was planned.
     """
-    with store.held() if early is None else nullcontext():
-        if early is None:
+    with nullcontext() if is_early else store.held():
+        if not is_early:
             sweep(store)
         if run.plan.generation not in planned(store):
             if planned(store) or is_there(store, MANIFEST):
-                raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
+                raise _changed(store)
             write_plan(store, run)
-        if is_there(store, UNPLANNED):
-            store.delete(UNPLANNED)
+        store.delete(UNPLANNED)
         identity = check_same(store, run)
-        listed = listing(store.stamps(run.plan.folder) if early is None else iter(()))
+        listed = listing(iter(()) if is_early else store.stamps(run.plan.folder))
         others = tuple(_prefix(number) for number in planned(store) if number != run.plan.generation)
         unplanned = listed["name"].filter(pc.invert(pc.is_in(listed["name"], value_set=run.plan.parts.names)))
         names = (name for name in unplanned.to_pylist() if not name.startswith(others))
@@ -533,8 +545,6 @@ def begun_run(
             store.make_folder(name)
         reports = Reports(store, identity if run.plan.format > 2 else "", run.plan.generation)
         keep_finished(store, run, reports, listed, by_content=by_content)
-        for report in early or ():
-            reports.add(report)
         try:
             yield reports
         finally:

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -307,10 +308,9 @@ def make_plan(
 class Planner:
     """Splits inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
     ``MAX_PART_BYTES`` or a span ends. Small files share a part. Files with a fault, also those found while reading,
-    have no parts. While one thread makes the plan, another may ask for the parts of the files that have been read.
-
-    ``columns`` are those of an output to which ``generation`` is added. Raise ValueError if the settings do not fit the
-    inputs, a row is too long, or more than ``max_bad_files`` files cannot be read.
+    have no parts. One thread makes the plan, once; meanwhile another may ask for the parts of the files that have been
+    read. ``columns`` are those of an output to which ``generation`` is added. Raise ValueError if the settings do not
+    fit the inputs.
     """
 
     def __init__(
@@ -335,11 +335,14 @@ class Planner:
         self._is_stopped = Event()
 
     def make(self, run: RunTasks | None = None) -> Plan:
-        """Return the plan; raise CancelledError after ``stop``."""
+        """Return the plan. Raise ValueError if a row is too long, or more than ``max_bad_files`` files cannot be read;
+        CancelledError after ``stop``.
+        """
         to_read = [(self._inputs[span.file], span.bytes) for span in self._spans]
         cut, digests = partial(_cuts_or_fault if self._max_bad_files else _cuts, self._settings), list[str]()
-        with ThreadPoolExecutor(LOOKERS if "://" in self._inputs[0].path else num_threads()) as pool:
-            read = in_order(run or pool.map, cut, to_read)
+        threads = LOOKERS if "://" in self._inputs[0].path else num_threads()
+        # Without ``closing``, the threads would read all spans after ``stop`` or an error.
+        with ThreadPoolExecutor(threads) as pool, closing(in_order(run or pool.map, cut, to_read)) as read:
             for number, (span, of_span) in enumerate(zip(self._spans, read, strict=True), 1):
                 if self._is_stopped.is_set():
                     raise CancelledError
@@ -366,7 +369,7 @@ class Planner:
         """Stop ``make`` in another thread, after the spans that are being read."""
         self._is_stopped.set()
 
-    def begun(self) -> Plan:
+    def plan_so_far(self) -> Plan:
         """Return the plan of the first files, all of whose spans have been read, without a last part that may get more
         files: the beginning of the plan that ``make`` returns.
         """

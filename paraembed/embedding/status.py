@@ -73,8 +73,12 @@ def status_of(place: Place) -> OutputStatus:
     """
     store, names = open_output(place)
     if not planned(store):
-        what = "no plan, which a run writes when all inputs are read" if "_plan" in names else "no output of embed"
-        raise FileNotFoundError(f"{store} has {what}; check the path")
+        what = (
+            "no plan yet: a run is reading the inputs, or was stopped"
+            if "_plan" in names
+            else "no output of embed; check the path"
+        )
+        raise FileNotFoundError(f"{store} has {what}")
     new = store.below(NEXT)
     places = [(store, number) for number in planned(store)] + [(new, number) for number in planned(new)]
     active, generation = places[-1]

@@ -2,6 +2,8 @@ import gzip
 import json
 import os
 import re
+import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paraembed.embedding import rows
+from paraembed.cluster.embed_plan import Planning
+from paraembed.embedding import plan, rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.identity import changed_inputs, is_same_file
 from paraembed.embedding.plan import Planner, make_plan
@@ -99,18 +102,39 @@ def test_the_parts_of_the_first_files_are_known_before_all_are_read(rows_of_file
 
         def watched(call, spans):
             for one in spans:
-                begun.append(planner.begun())
+                begun.append(planner.plan_so_far())
                 yield call(one)
 
         made = planner.make(watched)
     files = sorted({part.file for part in made.parts})
-    for some in [*begun, planner.begun()]:
+    for some in [*begun, planner.plan_so_far()]:
         assert [*some.parts] == [*made.parts][: len(some.parts)]
         assert [some.sources(part) for part in some.parts] == [made.sources(part) for part in some.parts]
     assert not begun[0].parts
-    assert len(planner.begun().parts) == len(made.parts)
+    assert len(planner.plan_so_far().parts) == len(made.parts)
     late = {part.file for part in made.parts[len(begun[-1].parts) :]}
     assert all(rows_of_files[file] <= part_rows for file in late - {files[-1]})
+
+
+def test_a_planner_that_is_stopped_reads_no_further_files(tmp_path, monkeypatch):
+    paths, read = [tmp_path / f"{number}.txt" for number in range(200)], []
+    for path in paths:
+        path.write_text("the cat\n")
+
+    def slowly(*arguments):
+        read.append(arguments)
+        time.sleep(0.01)
+        return cuts(*arguments)
+
+    cuts = plan._cuts
+    monkeypatch.setattr(plan, "_cuts", slowly)
+    planning = Planning(Planner(list_inputs(paths), Settings()), None)
+    while not planning.plan_so_far():
+        time.sleep(0.001)
+    planning.close()
+    assert len(read) < len(paths) / 2
+    with pytest.raises(CancelledError):
+        planning.plan()
 
 
 def write_parquet(path, groups, first=0):
