@@ -370,8 +370,12 @@ def _in_workers(
         done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
         pool = _pool(stack, of_pool)
         pool.start(len(rest))
-    firsts = (part for parts in [done] for part in parts.result())  # its error is one of the loop over the results
-    return _ended(pool, chain(firsts, embed_parts(pool, run, rest, store.place, tries)))
+
+    def results() -> Iterator[Done | None]:
+        yield from done.result()  # here, where the caller handles the errors of parts
+        yield from embed_parts(pool, run, rest, store.place, tries)
+
+    return _ended(pool, results())
 
 
 def _ended(pool: "WorkerPool", results: Iterable[Done | None]) -> Generator[Done, None, None]:
