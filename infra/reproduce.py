@@ -218,7 +218,7 @@ ROWS = (
     _simple("`avg`", "avg", is_cheap=True),
     _simple("`avg --as-released`", "avg-released", is_cheap=True),
     *(_simple(f"`{name}`", name) for name in _OF_SIMPLE),
-    _simple("`gran --as-released`", "gran-released"),
+    *(_simple(f"`{name} --as-released`", f"{name}-released") for name in ("gran", "lstm_avg")),
     *(
         Models(_FORM, (cell, pairs), tuple(f"adagrad-{name}-{form}-{seed}" for form in _FORMS), "sts/mean:pearson")
         for cell, pairs, name, seed in (
