@@ -28,7 +28,7 @@ class Measured:
 
     rows_per_second: float  # rows that a worker embeds and writes per second, on its own core
     memory: int  # maximum bytes of memory of a worker
-    start_seconds: float  # time from the start of the command to the first row
+    start_seconds: float  # time from the start of the command to the first part that is written
     width: int  # length of a vector
     cores: int  # number of cores of the measured machine
 
@@ -52,7 +52,7 @@ def table(measured: Measured) -> str:
     size = {dtype: measured.width * item + _ROW for dtype, item in _BYTES.items()}
     lines = [
         f"Measured on {measured.cores} cores, width {measured.width}, float32: a worker (one core) embeds and writes "
-        f"{rate:,.0f} rows/s, holds {measured.memory / 2**30:.2f} GiB at most, and the first row comes "
+        f"{rate:,.0f} rows/s, holds {measured.memory / 2**30:.2f} GiB at most, and the first part is written "
         f"{measured.start_seconds:.0f} s after the command. A million rows take {size['float32'] * 1e6 / 1e9:.2f} GB "
         f"as float32 and {size['float16'] * 1e6 / 1e9:.2f} GB as float16; a machine of {CORES} cores writes "
         f"{CORES * rate * size['float32'] / 1e6:,.0f} MB/s of float32, which the shared disk must take. "
