@@ -38,7 +38,7 @@ def read_measured(path: Path, dtype: str = "float32") -> Measured:
     values: dict[str, Any] = json.loads(path.read_text())
     turns = values["programs"][dtype]["turns"]
     return Measured(
-        statistics.median(turn["steps"] / turn["part_seconds"] for turn in turns),
+        1 / statistics.median(turn["row_seconds"] for turn in turns),
         max(turn["peak_bytes"] for turn in turns),
         statistics.median(turn["start_seconds"] for turn in turns),
         values["settings"]["width"],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from mlflow.tracking import MlflowClient
 
 from infra.bench.rounds import ROOT, Program, Round
@@ -20,12 +21,12 @@ from paraembed.tracking.place import EXPERIMENT
 
 @dataclass(frozen=True)
 class JobRound(Round):
-    """A run of ``jobs/embed.py``; ``seconds`` is the time from the start of the first part to the commit, where the
-    first part is taken to be as long as the mean of all.
+    """A run of ``jobs/embed.py``: time and rows from the begin of the workers' first parts to the commit, without a
+    part that the driver has written while Ray starts. The first parts are taken to be as long as the mean of all.
     """
 
     start_seconds: float = 0.0  # from the command to the first part that is written
-    part_seconds: float = 0.0  # time of all workers together in parts
+    row_seconds: float = 0.0  # of a worker for a row
 
 
 def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> Program:
@@ -45,16 +46,16 @@ def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> P
         if done.returncode:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
             raise ValueError(f"{name} ended with status {done.returncode}: {(last[0] if last else 'no output')}")
-        written = [path.stat().st_mtime for path in (out / DATA).iterdir()]
+        parts = sorted((path.stat().st_mtime, pq.read_metadata(path).num_rows) for path in (out / DATA).iterdir())
         commit, metrics = (out / SUCCESS).stat().st_mtime, _metrics(MlflowClient(store))
         shutil.rmtree(out)
-        part_seconds = metrics["part_seconds/sum"]
+        begin = parts[:2][-1][0] - metrics["part_seconds/sum"] / len(parts)
         return JobRound(
-            steps=int(metrics["rows"]),
-            seconds=commit - min(written) + part_seconds / len(written),
+            steps=sum(rows for written, rows in parts if written > begin),
+            seconds=commit - begin,
             peak_bytes=int(metrics["peak_worker_memory_bytes"]),
-            start_seconds=min(written) - started,
-            part_seconds=part_seconds,
+            start_seconds=parts[0][0] - started,
+            row_seconds=metrics["part_seconds/sum"] / metrics["rows"],
         )
 
     return Program(name, run_round)
