@@ -9,18 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
-from paraembed.embedding.settings import (
-    DEFAULT_LIMITS,
-    ChunkBy,
-    Compression,
-    Dtype,
-    Identity,
-    IdKind,
-    Limits,
-    OnDuplicateId,
-    Pool,
-    Settings,
-)
+from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
 from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
@@ -58,54 +47,7 @@ class Embed:
     """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
-    text_column: str | None = None
-    """Column with the texts, or a path such as doc.body; all formats except .txt need it, or --text."""
-    text: Annotated[str | None, tyro.conf.arg(metavar="TEMPLATE")] = None
-    """Text from several columns, such as '{title}. {body}'; a null or empty value is left out with its separator."""
-    chunk_tokens: int | None = None
-    """Cut texts into chunks of at most N tokens of the encoder, a row each, with 'chunk', 'start' and 'end' (in
-    characters); default: one row for each text, truncated to the encoder's maximum.
-    """
-    chunk_overlap: int = DEFAULTS.chunk_overlap
-    """Maximum number of tokens that a chunk repeats from the end of the one before it, in whole sentences."""
-    chunk_by: ChunkBy = DEFAULTS.chunk_by
-    """Where chunks end: at sentences, words (token), or paragraphs, list items and headings (markdown)."""
-    explode: bool = False
-    """Lists as texts: a row for each element, with 'chunk', 'start' and 'end'; default: the elements joined by spaces
-    are one text.
-    """
-    pool: Pool | None = None
-    """One vector for each text: the mean of those of its chunks, weighted by their tokens; default: each chunk's."""
-    id_column: str | None = None
-    """Column that identifies a row; default: ids are generated, see --id-kind."""
-    id_kind: IdKind = DEFAULTS.id_kind
-    """Form of generated ids: row number over all files, from 0 (row), or file and row number, such as 'a.txt:17'
-    (file-row).
-    """
-    stamp_column: str | None = None
-    """Column with the version of a row, a number or a time: of the rows with an id, the one with the largest value
-    counts, and search, mine and load leave out the others. It is copied to the output.
-    """
-    keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
-    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt; names
-    of Hive folders such as lang=en are columns. With chunks, 'text' is that of the chunk, 'document' that of the row.
-    """
-    tree_column: str | None = None
-    """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""
-    dtype: Dtype = DEFAULTS.dtype
-    """Type of the embedding values; int8 adds a column 'scale': vector = scale * embedding."""
-    normalize: bool = False
-    """Divide each embedding by its Euclidean length."""
-    dim: int | None = None
-    """Truncate embeddings to the first N dimensions; default: all."""
-    part_rows: int = DEFAULTS.part_rows
-    """Maximum rows per output file; files with long texts have fewer."""
-    batch_size: int = DEFAULTS.batch_size
-    """Number of rows to encode at a time."""
-    compression: Compression = DEFAULTS.compression
-    """Compression of the Parquet files."""
-    compact: bool = False
-    """Write float32 values in byte-stream split: 9 % smaller, but Spark 3.5 and fastparquet cannot read it."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS
     max_rejected: int | None = None
     """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
     out.
@@ -148,7 +90,6 @@ class Embed:
 def main(flags: Embed) -> dict[str, Any]:
     """Embed, and print the next command."""
     limits = Limits(**{field.name: getattr(flags, field.name) for field in fields(Limits)})
-    settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     cache = None if flags.cache is None else absolute_place(flags.cache, "--cache")
@@ -174,12 +115,12 @@ def main(flags: Embed) -> dict[str, Any]:
 
         options |= {"price_per_hour": flags.price_per_hour, "fetch": fetch_encoder}
         options |= {"is_local": lambda seconds: is_local(flags.engine, seconds)}
-        return {"estimate": dry_run(encoder, inputs, out, settings, **options)}
+        return {"estimate": dry_run(encoder, inputs, out, flags.settings, **options)}
     doing("finding the input files")
     from paraembed.cluster.embed import embed
 
     options |= {"engine": flags.engine, "identity": flags.identity, "overwrite": flags.overwrite}
-    done = embed(encoder, inputs, out, settings, **options)
+    done = embed(encoder, inputs, out, flags.settings, **options)
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"
         written = f"added {done.added:,} to {rows} of" if done.added else f"wrote {rows} in {parts} to"

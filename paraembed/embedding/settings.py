@@ -27,57 +27,63 @@ CHUNK_TEXTS = ("text", "document")
 class Settings:
     """Settings that decide the bytes of the output.
 
-    Attributes:
-        text_column: column with the texts, or a path in structs, such as ``doc.body``; None for text files.
-        text: texts from several columns, in place of ``text_column``: a format string such as ``{title}. {body}``; see
-            ``paraembed.embedding.template``.
-        id_column: column that identifies a row; default: ids are generated, see ``id_kind``.
-        keep: columns or paths to copy to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet
-            columns keep their type, or get the common type of the files. Columns of CSV, TSV and JSON lines are
-            strings; a JSON value that is not a string is copied as JSON, a missing value as null.
-        part_rows: rows per part, including rows that cannot be read.
-        batch_size: rows to encode at a time. Vectors of ``avg``, ``sum`` and ``word`` are bit-identical for every
-            value; those of other encoders can differ by about 1e-6, because the order of sums changes.
-        tree_column: column with the trees of the texts, null for a text without one; default: no trees.
-        id_kind: generated ids. ``row``: int64 ``row``, counted from 0 over all inputs; ``file-row``: string ``id``,
-            ``a.txt:17``, the row counted from 0 in its file, which does not change if files are added.
-        dtype: number type of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector =
-            ``scale`` · ``embedding``, with a float32 column ``scale``, the row's largest absolute value / 127.
-        normalize: divide each vector by its Euclidean length; zero vectors stay zero.
-        dim: truncate vectors to the first ``dim`` dimensions, before normalization; default: all. No encoder here is
-            trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
-        compression: compression of the Parquet files.
-        chunk_tokens: cut texts into chunks of at most so many tokens of the encoder, each with its row in the output.
-        chunk_overlap: most tokens at the end of a chunk that are repeated at the start of the next one.
-        chunk_by: ``sentence``: whole sentences, if they are not too long; ``token``: whole words; ``markdown``: whole
-            paragraphs, items of lists and fenced code, and no chunk across a heading.
-        pool: ``mean``: one vector for each text, the mean of those of its chunks, weighted by their tokens.
-        explode: the text column has lists, of which each element is a chunk, or is cut into chunks; default: the
-            elements joined by spaces are one text.
-        compact: float32 vectors in byte-stream split, which saves 9 %, but which Spark 3.5 cannot read.
-        stamp_column: column with the version of a row, a number or a time: of the rows with an id, the one with the
-            largest value counts, and the others are listed as superseded. It is copied to the output.
+    Vectors of ``avg``, ``sum`` and ``word`` are bit-identical for every ``batch_size``; those of other encoders can
+    differ by about 1e-6, because the order of sums changes. Columns to copy keep their type in Parquet, or get the
+    common type of the files; those of CSV, TSV and JSON lines are strings, with a JSON value that is not a string as
+    JSON, and a missing value as null. No encoder here is trained for a smaller ``dim``: for ``avg`` it equals an
+    encoder of word vectors truncated to it.
     """
 
     text_column: str | None = None
+    """Column with the texts, or a path such as doc.body; all formats except .txt need it, or `text`."""
     id_column: str | None = None
+    """Column that identifies a row; default: ids are generated, see `id_kind`."""
     keep: tuple[str, ...] = ()
+    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt; names of Hive
+    folders such as lang=en are columns. With chunks, 'text' is that of the chunk, 'document' that of the row.
+    """
     part_rows: int = 100_000
+    """Maximum rows per output file; files with long texts have fewer."""
     batch_size: int = 32_768
+    """Number of rows to encode at a time."""
     tree_column: str | None = None
+    """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""
     id_kind: IdKind = "row"
+    """Form of generated ids: row number over all files, from 0 (row); or file and row number in it, such as 'a.txt:17',
+    which does not change if files are added (file-row).
+    """
     dtype: Dtype = "float32"
+    """Type of the embedding values: float16 clips to ±65504; int8 rounds to 127 steps, with a column 'scale': vector =
+    scale * embedding.
+    """
     normalize: bool = False
+    """Divide each embedding by its Euclidean length; zero vectors stay zero."""
     dim: int | None = None
+    """Truncate embeddings to the first N dimensions, before they are normalized; default: all."""
     compression: Compression = "zstd"
+    """Compression of the Parquet files."""
     compact: bool = False
+    """Write float32 values in byte-stream split: 9 % smaller, but Spark 3.5 and fastparquet cannot read it."""
     stamp_column: str | None = None
+    """Column with the version of a row, a number or a time: of the rows with an id, the one with the largest value
+    counts, and search, mine and load leave out the others. It is copied to the output.
+    """
     text: str | None = None
+    """Text from several columns, such as '{title}. {body}'; a null or empty value is left out with its separator."""
     chunk_tokens: int | None = None
+    """Cut texts into chunks of at most N tokens of the encoder, a row each, with 'chunk', 'start' and 'end' (in
+    characters); default: one row for each text, truncated to the encoder's maximum.
+    """
     chunk_overlap: int = 0
+    """Maximum number of tokens that a chunk repeats from the end of the one before it, in whole sentences."""
     chunk_by: ChunkBy = "sentence"
+    """Where chunks end: at sentences, words (token), or paragraphs, list items, fenced code and headings (markdown)."""
     pool: Pool | None = None
+    """One vector for each text: the mean of those of its chunks, weighted by their tokens; default: each chunk's."""
     explode: bool = False
+    """Lists as texts: a row for each element, with 'chunk', 'start' and 'end'; default: the elements joined by spaces
+    are one text.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim", "chunk_tokens"), (1, MOST_INT)))
