@@ -87,9 +87,9 @@ def run_tasks(
     """
     if arguments and num_cpus and not here:
         wait_for_cpu(num_gpus)
-    # Ray rejects a ``partial``.
-    where = "DEFAULT" if num_cpus else "SPREAD"
-    options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "scheduling_strategy": where}
+    where, name = "DEFAULT" if num_cpus else "SPREAD", getattr(function, "func", function).__name__
+    options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "scheduling_strategy": where, "name": name}
+    # Ray rejects a ``partial``, and its dashboard would show <lambda>.
     task: Any = ray.remote(**options)(lambda argument: function(argument))  # noqa: PLW0108
     if here:
         task = task.options(num_cpus=0, scheduling_strategy=on_this_machine())
