@@ -95,7 +95,7 @@ LONG = tests/end_to_end/test_cases.py tests/end_to_end/test_submit.py tests/enco
   tests/cluster/test_session_kills.py::test_ray_listens_on_loopback_if_it_was_imported_before_this_package \
   tests/tracking/test_runs.py::test_records_that_the_other_process_cannot_send_stay \
   tests/commands/test_export.py::test_an_exported_encoder_has_the_same_scores \
-  tests/commands/test_bench.py::test_embedding_end_to_end
+  tests/commands/test_bench.py::test_embedding_end_to_end tests/compatibility
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m slow $(LONG)
 
