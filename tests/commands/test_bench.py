@@ -112,7 +112,7 @@ TRAIN = "train --texts phrases --batch-sizes 5 --pairs 1000 --words 60 --width 8
 BARE = """
 import sys
 
-AT_HAND = {"torch", "numpy", "pyarrow", "paraembed", "infra"}
+AT_HAND = {"torch", "numpy", "pyarrow", "numba", "llvmlite", "paraembed", "infra"}
 OF_TORCH = {"typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec",
             "torchgen", "functorch"}
 
@@ -134,7 +134,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 
 
 @pytest.mark.slow
-def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
+def test_training_without_ray_and_mlflow(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = ran(*job_command("bench", *TRAIN.split(), "--out", "new/numbers.json"), cwd=tmp_path, env=environment)
@@ -147,7 +147,6 @@ def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
     numbers = json.loads((tmp_path / "new" / "numbers.json").read_text())
     (case,) = numbers["cases"]
     assert case["case"]["pairs"] == 1000
-    assert "compiled loops False" in done.stderr
     for key, program in case["programs"].items():
         assert len(program["turns"]) == (0 if key == "static_embedding" else 2)
         for turn in program["turns"]:
