@@ -145,17 +145,17 @@ def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, inp
             if process.cmdline()[1:2] == driver[:1] and driver[1] in process.cmdline():
                 process.terminate()
     assert "stopped" in job.communicate(timeout=120)[0]
-    counters = newest()
-    assert [counters["pairs"], counters["pairs_in_epoch"]] == pairs_after(counters["step"], counters["workers"])
+    counters, kept = newest(), read_json(inputs[1] / "manifest.json", dict)["counts"]["kept"]
+    assert [counters["pairs"], counters["pairs_in_epoch"]] == pairs_after(counters["step"], counters["workers"], kept)
 
 
-def pairs_after(steps, workers):
-    """Pairs of these steps, in all and in their last epoch of 6,000; a step has 20 for each worker, or the rest."""
+def pairs_after(steps, workers, kept):
+    """Pairs of these steps, in all and in their last epoch; a step has 20 for each worker, or the rest of ``kept``."""
     pairs = in_epoch = 0
     for step in range(1, steps + 1):
         number = [number for first, number in workers if first <= step][-1]
-        batch = min(20 * number, 6000 - in_epoch)
-        pairs, in_epoch = pairs + batch, (in_epoch + batch) % 6000
+        batch = min(20 * number, kept - in_epoch)
+        pairs, in_epoch = pairs + batch, (in_epoch + batch) % kept
     return [pairs, in_epoch]
 
 
