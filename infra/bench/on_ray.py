@@ -21,7 +21,7 @@ from paraembed.tracking.place import EXPERIMENT
 
 @dataclass(frozen=True)
 class JobRound(Round):
-    """A run of ``jobs/embed.py``: time and rows from the begin of the workers' first parts to the commit, without a
+    """A run of ``jobs/embed.py``: time and rows from the start of the workers' first parts to the commit, without a
     part that the driver has written while Ray starts. The first parts are taken to be as long as the mean of all.
     """
 
