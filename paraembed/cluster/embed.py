@@ -190,9 +190,7 @@ def _embed_step(
 
 
 def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache: Cache | None) -> Counter[str] | None:
-    """Embed the files of a generation, and return how many parts were embedded, rows added, and texts cached; None if
-    it was finished before.
-    """
+    """Embed the files of a generation; return counts of parts, rows and cached texts, None if it was finished."""
     home, limits = job.home, job.limits
     started = time.perf_counter()
     (workers, gpu_share), feeders = workers_of(loaded, job.workers, job.gpus), threads_here(loaded, job.gpus)
@@ -395,9 +393,7 @@ def _run(
     of_pool: _OfPool,
     tries: Counter[str],
 ) -> tuple[EmbeddingRun, Generator[Done, None, None] | None]:
-    """Return the run to resume, or ``new`` with its plan. While many texts are planned, workers embed the parts of the
-    files that have been read. ``columns`` are those of an output to which it is added.
-    """
+    """Return the run to resume, or ``new`` with its plan, and the results of parts that are embedded meanwhile."""
     if run := _resumed(store, new, job.overwrite, job.limits.max_bad_files):
         return run, None
     _, workers, gpu_share, _ = of_pool

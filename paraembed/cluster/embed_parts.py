@@ -122,9 +122,7 @@ class _Parts:
         self._others.append(iter(others))
 
     def grow(self, planning: Planning) -> bool:
-        """Take parts that have been planned, if few wait, and give parts to the workers that have none. Return whether
-        the plan is complete.
-        """
+        """Take parts that have been planned, if few wait; return whether the plan is complete."""
         is_done = planning.is_done
         self._is_growing = not is_done
         plan = planning.plan() if is_done else planning.plan_so_far() if self.num_waiting < self._pool.count else None
@@ -173,9 +171,7 @@ class _Parts:
                 self.lose(reader)
 
     def finish(self, worker: Worker, call: Call) -> bool:
-        """Record that a worker finished a part, and kill others that have the same part. Return False if it was
-        finished before.
-        """
+        """Record that a part is finished, and kill others that have it; return False if it was finished before."""
         assert call.task is not None
         name = call.task[1].name
         if name not in self.left:
@@ -190,9 +186,7 @@ class _Parts:
         return True
 
     def lose(self, worker: Worker) -> list[str]:
-        """Kill a worker; its parts wait again, unless another worker has them. Return the parts that it was embedding,
-        without those that were only queued.
-        """
+        """Kill a worker, and return the parts that it was embedding; its parts wait again, unless another has them."""
         failed = []
         for call in self._pool.end(worker):
             if call.task is not None and (name := call.task[1].name) in self.holders:
@@ -211,9 +205,7 @@ class _Parts:
         return failed
 
     def late(self) -> list[Task]:
-        """Return the parts that have taken much longer than others, and those queued behind them, the oldest first,
-        unless two workers have them.
-        """
+        """Return parts that take much longer than others, and those behind them, unless two workers have them."""
         limits = [(worker, seconds, self._usual(task) or _FIRST_SECONDS) for seconds, worker, task in self._running()]
         workers = [worker for worker, seconds, limit in limits if seconds > max(_LATE_SECONDS, limit)]
         tasks = (call.task for worker in workers for call in worker.calls.values())
@@ -287,9 +279,7 @@ class _Parts:
 
 
 def _text_of(ref: Any) -> bytes | None:
-    """Return the text of a part from the worker that reads it; None if that worker or its machine is lost, or the file
-    is damaged.
-    """
+    """Return the text of a part from its reader; None if the worker is lost or the file is damaged."""
     try:
         text: bytes = ray.get(ref)
     except RayError as error:

@@ -298,9 +298,7 @@ def trial_inputs(data: Pairs | Labels, points: Points, concurrent: int) -> "dict
 
 
 def _check_memory(points: Points, data: Pairs | Labels, concurrent: int) -> None:
-    """Raise ValueError if this machine has too little memory for its trials, or on a cluster for the inputs of one,
-    which the driver reads.
-    """
+    """Raise ValueError if the trials need more memory than there is here, or the inputs on a cluster's head."""
     trials = 1 if on_cluster() else concurrent
     needed, available = _memory_of(points, data, trials), available_memory()
     if needed > available:

@@ -1,6 +1,6 @@
 """Command ``embed``, from text or tables to embeddings in Parquet: see ``python jobs/embed.py --help``."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from shlex import quote
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
-from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, OnDuplicateId, Settings
+from paraembed.embedding.settings import Identity, Limits, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
 from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
@@ -26,6 +26,13 @@ GROUPS = {
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine cache cache_gb batch_size device precision gpus gpu_share cpus_per_gpu price_per_hour",
 }
+
+
+@dataclass(frozen=True)
+class FlatLimits(Limits):
+    """Limits whose fields of ``reading`` are flags of their own."""
+
+    reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
 
 
 @dataclass(frozen=True)
@@ -48,16 +55,7 @@ class Embed:
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS
-    max_rejected: int | None = None
-    """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
-    out.
-    """
-    max_rejected_share: float = DEFAULT_LIMITS.max_rejected_share
-    """Maximum share of all rows that are unreadable, 0 to 1, before the job fails."""
-    max_bad_files: int = 0
-    """Maximum number of damaged, empty or unreadable input files, which are listed and left out."""
-    on_duplicate_id: OnDuplicateId = "fail"
-    """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
+    limits: Annotated[FlatLimits, tyro.conf.arg(name="")] = FlatLimits()
     workers: int = 2
     """Number of worker processes, one CPU each; not read if the encoder computes on GPUs, see --gpus."""
     engine: Engine = "auto"
@@ -84,12 +82,10 @@ class Embed:
     gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
     price_per_hour: float | None = None
     """Price of all workers per hour, for the cost estimate of --dry-run."""
-    reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
 
 
 def main(flags: Embed) -> dict[str, Any]:
     """Embed, and print the next command."""
-    limits = Limits(**{field.name: getattr(flags, field.name) for field in fields(Limits)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     cache = None if flags.cache is None else absolute_place(flags.cache, "--cache")
@@ -107,7 +103,7 @@ def main(flags: Embed) -> dict[str, Any]:
     if flags.overwrite and flags.append:
         raise ValueError("--overwrite and --append are both given; give only one of them")
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
-    options |= {"limits": limits, "append": flags.append, "cache": cache, "cache_gb": flags.cache_gb}
+    options |= {"limits": flags.limits, "append": flags.append, "cache": cache, "cache_gb": flags.cache_gb}
     if flags.dry_run:
         from paraembed.cluster.tasks import is_local
         from paraembed.embedding.estimate import dry_run

@@ -236,9 +236,7 @@ def _name(hint: Any, field_name: str) -> str:
 
 
 def _metavar(hint: Any) -> str | None:
-    """Return the placeholder of a value, such as TEXT for tyro's STR; of an optional one without ``{None}|``, of
-    several without an inner bracket. None: use tyro's placeholder.
-    """
+    """Return the placeholder of a value, such as TEXT for tyro's STR; None: use tyro's."""
     kind = _kind(hint)
     if kind == int | str:
         return "N|MIN:MAX"

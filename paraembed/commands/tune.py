@@ -269,9 +269,7 @@ def _is_file(space: str) -> bool:
 
 
 def _local_paths(flags: Tune, stage: "Staging", space: Space) -> dict[str, Path]:
-    """Return the absolute paths of the flags that name files, or of their copies; the inputs must exist. Empty for a
-    dry run without inputs.
-    """
+    """Return the absolute paths of the files that flags name, or of their copies; none for a dry run without."""
     inputs = flags.pairs, flags.words, flags.pretrained, flags.final_pairs
     if flags.dry_run and not any((*inputs, flags.data)):
         return {}

@@ -101,9 +101,7 @@ def _processors(count: int, device: str | None) -> str:
 def _slices(
     files: tuple[InputFile, ...], request: StudentRequest, pieces: Pieces | None, width: int, device: str | None
 ) -> tuple[int, float]:
-    """Return the number of slices of the regression, and the seconds per text of a product AᵀA X with one of them,
-    measured on some texts.
-    """
+    """Return the number of slices of the regression, and the measured seconds per text of a product AᵀA X."""
     texts = next(read_texts(files, request.text_columns), pa.array([], pa.string())).slice(0, _SAMPLE_TEXTS)
     if pieces is None:
         words = tokenize(as_strings(texts), request.settings.tokenizer).flat.unique()

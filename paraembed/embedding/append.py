@@ -92,9 +92,7 @@ def _missing(inputs: Sequence[InputFile], given: Mapping[int, InputFile]) -> Inp
 
 
 def _in_order(inputs: Sequence[InputFile], given: Mapping[int, InputFile]) -> tuple[InputFile, ...]:
-    """Return the inputs of a plan as they are given now. Of tables, files that are added to an output decide, not the
-    versions.
-    """
+    """Return the inputs of a plan as they are given now; tables are compared by their files, not by version."""
     return tuple(replace(given.get(index, file), snapshot=file.snapshot) for index, file in enumerate(inputs))
 
 

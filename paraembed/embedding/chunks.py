@@ -168,9 +168,7 @@ def _cut(encoder: TextEncoder, texts: pa.StringArray, settings: Settings) -> Chu
 def _pieces(
     octets: Octets, places: Numbers, settings: Settings, tokens_of: Callable[[Numbers, Numbers], Ragged], joins: bool
 ) -> tuple[Numbers, Octets, Ragged]:
-    """Return the bounds of the k pieces of all texts, int64 [k + 1], which of them begin a chunk, uint8 [k], and their
-    tokens. Pieces with too many tokens are cut again, at last in the middle of a word.
-    """
+    """Return the bounds of the k pieces, int64 [k + 1], which begin a chunk, uint8 [k], and their tokens."""
     limit = settings.chunk_tokens or 0
     bounds = places[np.diff(places, prepend=-1) > 0]
     first, *later = _LEVELS[settings.chunk_by]

@@ -195,9 +195,7 @@ def _check_ids(
     *,
     is_added: bool,
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Compare the ids of all generations, and write the rows that newer ones supersede. Return counts for the manifest,
-    and the SHA-256 of the file with the superseded rows, by name.
-    """
+    """Compare the ids of all generations; return counts, and the SHA-256 of the list of superseded rows."""
     settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
     if settings.id_column is None:
         return {"n_duplicate_ids": 0}, {}

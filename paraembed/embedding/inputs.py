@@ -319,9 +319,7 @@ def kind_of(name: str) -> Kind | None:
 
 
 class _Entry(NamedTuple):
-    """A file with its name relative to the given folder or glob; for an object, size and time of the listing; and the
-    version of the table that it belongs to.
-    """
+    """A file with its relative name; of an object also size and time; of a table, also the version."""
 
     place: Place
     name: str

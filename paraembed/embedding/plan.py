@@ -401,9 +401,7 @@ class Planner:
 def _joined(
     inputs: Sequence[InputFile], settings: Settings, num_spans: Mapping[int, int], cuts: Sequence[tuple[Span, _Numbers]]
 ) -> _Numbers:
-    """Return the columns of ``PIECES_SCHEMA``, int64 [8, n], from the cuts of spans, int64 [m, 4]; ``num_spans`` are
-    those of each file.
-    """
+    """Return ``PIECES_SCHEMA``'s columns [8, n] of cuts [m, 4]; ``num_spans`` are those of each file."""
     parts, last = list[_Numbers](), -1
     rows_in_last = bytes_in_last = math.inf  # if it takes no more files
     for span, cuts_N4 in cuts:
@@ -497,9 +495,7 @@ def _needed(settings: Settings) -> list[str]:
 
 
 def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Yield ranges of row groups (or record batches of Arrow) with at most ``settings.part_rows`` rows. A larger one is
-    split into equal parts, see ``rows._batches_from``.
-    """
+    """Yield ranges of row groups with at most ``settings.part_rows`` rows; a larger group is cut."""
     columns = _needed(settings)
     if source.kind == "arrow":
         groups = rows_of_batches(source.place, columns, source.limits.max_inflation)

@@ -168,9 +168,7 @@ def _nearest(embeddings: Embeddings, vectors: Vectors, top: int, span: tuple[int
 def _above_cuts(
     embeddings: Embeddings, vectors: Vectors, cuts: Callable[[float], Vectors], top: int, span: tuple[int, int]
 ) -> Iterator[tuple[Indices, RowNumbers, Vectors]]:
-    """Yield query, row and cosine of those of some rows that can be among the ``top`` of a query, in the order of the
-    rows; ``cuts`` gives, from the error of a score, the smallest score that counts for each query, before each product.
-    """
+    """Yield query, row and cosine of rows that can be among the ``top``; ``cuts`` gives the least score of each."""
     queries, has_length = unit(vectors)
     error, rows_at_once = margin(embeddings.width), max(1, _TILE_VALUES // max(1, len(vectors)))
     for block in embeddings.blocks(*span):

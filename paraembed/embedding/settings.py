@@ -133,21 +133,20 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that stop a run; they do not change the bytes of the output.
-
-    Attributes:
-        max_rejected: maximum number of rejected rows; default: no limit.
-        max_rejected_share: maximum share of all rows that are rejected, 0 to 1; if no row is left, a run always fails.
-        on_duplicate_id: if an id is null or repeated, ``fail``, or ``keep`` the row and count it.
-        reading: limits on reading an input file.
-        max_bad_files: maximum number of input files that are left out, because they are damaged, empty or unreadable.
-    """
+    """Limits that stop a run; they do not change the bytes of the output."""
 
     max_rejected: int | None = None
+    """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
+    out.
+    """
     on_duplicate_id: OnDuplicateId = "fail"
-    reading: TableLimits = DEFAULT_TABLE_LIMITS
+    """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     max_rejected_share: float = 0.5
+    """Maximum share of all rows that are unreadable, 0 to 1, before the job fails."""
     max_bad_files: int = 0
+    """Maximum number of damaged, empty or unreadable input files, which are listed and left out."""
+    reading: TableLimits = DEFAULT_TABLE_LIMITS
+    """Limits on reading an input file."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a number is out of range."""

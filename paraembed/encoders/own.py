@@ -305,9 +305,7 @@ class OwnEncoder(EncoderMethods):
         return TokenIds(self.vocabulary, self.tokenizer, hashes_unknown=self._has_types)
 
     def _number_types(self, texts: pa.StringArray, ragged: Ragged, unknown: npt.NDArray[np.int64]) -> Floats:
-        """Replace the ids of the OOV tokens, which are at ``unknown``, with -1 - u for type u. Return the vectors of
-        the types [U, D]: those that ``pieces`` gives them as texts, with the length of <unk>.
-        """
+        """Replace the ids at ``unknown`` with -1 - u for type u; return the types' vectors [U, D]."""
         if not len(unknown):
             return NO_TYPES
         rows = np.unique(np.searchsorted(ragged.offsets, unknown, side="right") - 1)

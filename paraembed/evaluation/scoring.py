@@ -164,9 +164,7 @@ class _Scorer:
         return self._correlated(score, predicted, gold)
 
     def _correlated(self, score: Score, predicted: Vector, gold: Vector) -> Score:
-        """Return the score with predictions and correlations; without these if they are undefined for a scorer of
-        pairs.
-        """
+        """Return the score with predictions, and with correlations if these are defined."""
         score = replace(score, predicted=predicted)
         try:
             values, replicates = correlations(predicted, gold, self.resamples, score.name)

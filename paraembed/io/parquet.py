@@ -167,9 +167,7 @@ def _naming_column(
 def _reading(
     file: pq.ParquetFile, group: int, chunks: list[pq.ColumnChunkMetaData], strings: Sequence[str], rows: int, size: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rows per batch for a row group, and the columns to read as dictionary arrays; ``file`` reads all
-    columns ``strings`` as dictionary arrays.
-    """
+    """Return the rows per batch of a row group, and which columns are read as dictionary arrays."""
     inflated, longest, in_dictionary = 1, 1, list[str]()
     for chunk in chunks:
         inflated += chunk.total_uncompressed_size

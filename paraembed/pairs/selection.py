@@ -225,9 +225,7 @@ def _first(rows: Mask, number: int) -> Mask:
 
 
 def _drawn(rows: Mask, wanted: int, options: FilterOptions, columns: Columns, weight: str | None = None) -> Mask:
-    """Return the mask of the first rows of a mask, in a random order decided by the seed, whose weights reach
-    ``wanted``; equal pairs keep their order. Without a weight, all are 1.
-    """
+    """Return the mask of rows drawn at random from a mask until their weights (1, if None) reach ``wanted``."""
     kept = np.zeros(len(rows), bool)
     if not wanted:
         return kept

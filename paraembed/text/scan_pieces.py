@@ -185,9 +185,7 @@ def _too_long(line: Octets, pos: int, stop: int) -> bool:
 def _copy(
     texts: Strings, text: int, behind: int, lookup: Lookup, specials: Strings, line: Octets, kinds: Octets, ends: Places
 ) -> int:
-    """Copy texts to the line buffer; return the length of the line, ``_INVALID`` or ``_UNORDERED``. Write the ends of
-    all texts but the last in the line to ``ends``.
-    """
+    """Copy texts to the line buffer, and their ends; return its length, ``_INVALID`` or ``_UNORDERED``."""
     points, kind_of, (replacement, starts) = lookup
     octets, places = texts
     pos, filled, combining = places[text], 0, 0
@@ -232,9 +230,7 @@ def _copy(
 
 @inlined
 def _put_one(point: int, kind: int, line: Octets, kinds: Octets, filled: int, combining: int) -> tuple[int, int]:
-    """Write a character; return the position after it, and the kind of the last accent if no other character follows
-    it, else 0; ``_NONE`` if the accents are not in order.
-    """
+    """Write a character; return the next position and the kind of an open accent, ``_NONE`` if unordered."""
     if kind == DROP:
         return filled, combining
     if kind >= COMBINING:

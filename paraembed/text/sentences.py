@@ -115,9 +115,7 @@ def _is_in(words: npt.NDArray[np.uint64], octets: Octets, start: int, stop: int)
 
 @compiled
 def _behind_sentence(octets: Octets, first: int, pos: int, stop: int) -> int:
-    """Return where the next sentence begins if one ends with the mark at ``pos``; else 0. ``first`` is the start of the
-    sentence.
-    """
+    """Return where the next sentence begins if one, from ``first``, ends with the mark at ``pos``; else 0."""
     mark, point, kind, count = pos, _point(octets, pos, stop), _ASCII, 0
     while _ending(point):
         kind, pos, count = max(kind, _ending(point)), pos + _size(octets[pos]), count + 1

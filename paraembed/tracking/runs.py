@@ -154,9 +154,7 @@ def held_records(out: Path) -> Iterator[RecordFile]:
 
 
 def _locked(path: Path, seconds: float) -> int | None:
-    """Open and lock a file of records, and return its handle; wait some seconds for the process that sends the records
-    of a job that has ended. None: another job has locked it, or it cannot be written.
-    """
+    """Return a locked file of records, after seconds of waiting for its sender; None if another job has it."""
     deadline, is_sent = time.monotonic() + seconds, None
     while True:
         try:

@@ -116,9 +116,7 @@ class Sender:
         return self._is_done
 
     def _is_needed_now(self) -> bool:
-        """Return whether records must be sent before the job ends: the next job may ask for a model that this one
-        registers, and files that are not in the output, or next to it, may be temporary.
-        """
+        """Return whether records cannot wait: a new model, or files that may be temporary."""
         folder = self.place.out.absolute()
         paths = [(kind, Path(value[0])) for _, kind, value in self.file.read() if kind in {"artifacts", "model"}]
         return any(

@@ -346,9 +346,7 @@ def _problems(files: ModelFiles) -> Iterator[str]:
 
 
 def _without_ignored(value: Any, key: str = "") -> Any:
-    """Return a value of a file without the fields that this package decides itself: the precision of the weights, as a
-    setting of the library's transformer, and fast kernels for attention.
-    """
+    """Return a value without fields that this package decides: the precision, and kernels for attention."""
     if isinstance(value, list):
         return [_without_ignored(item) for item in value]
     if not isinstance(value, dict):
@@ -362,9 +360,7 @@ def _without_ignored(value: Any, key: str = "") -> Any:
 
 
 def _value_problems(value: Any, key: str, name: str, largest: int) -> Iterator[str]:
-    """Yield the settings in a value that need `trust_remote_code`; raise ModelError for a number above the limit of its
-    key.
-    """
+    """Yield settings that need `trust_remote_code`; raise ModelError for a number above its limit."""
     for inner, item in value.items() if isinstance(value, dict) else ((key, item) for item in value):
         if isinstance(item, dict | list) and inner not in _LABELS:
             yield from _value_problems(item, inner, name, largest)

@@ -287,9 +287,7 @@ class DeviceStep(BaseStep):
         return self._results[: len(bias_S3)].clone()
 
     def _inputs(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> tuple[bool, StepInputs]:
-        """Return whether shapes like that of a batch repeat, and its inputs as those of one step together, with draws
-        in the order of ``Step``.
-        """
+        """Return whether shapes like this repeat, and the inputs of one step, drawn in the order of ``Step``."""
         more = dict[str, Tensor]()
         compares_texts = self._excludes or self._gathers_pool
         if isinstance(batch, DeviceBatch):
@@ -306,9 +304,7 @@ class DeviceStep(BaseStep):
         return batch.repeats, self._inputs_of([batch], num_own, {name: tensor[None] for name, tensor in more.items()})
 
     def _inputs_of(self, batches: Sequence[DeviceBatch], num_own: int, more: dict[str, Tensor]) -> StepInputs:
-        """Return the inputs of S steps of one shape, in each of which the pairs of this worker have ``num_own`` texts,
-        with further tensors [S, …].
-        """
+        """Return the inputs of S steps of one shape, where this worker has ``num_own`` texts, as tensors [S, …]."""
         first = batches[0]
         ids_ST = torch.stack([batch.ids for batch in batches])[:, self.rank, : first.num_tokens]
         tensors = {name: torch.stack([getattr(batch, name) for batch in batches]) for name in ("offsets", "by_row")}
@@ -395,9 +391,7 @@ class DeviceStep(BaseStep):
         return terms_BK
 
     def _by_autograd(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
-        """Return the gradient of each token's word vector [T, D], and the terms; those of other parameters are in
-        ``grad``.
-        """
+        """Return the gradient of tokens' vectors [T, D], and the terms; other gradients are in ``grad``."""
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
         with torch.enable_grad(), self._autocast():
