@@ -362,3 +362,10 @@ def in_order(
 
 def _numbered(function: Callable[[_Argument], _Result], argument: tuple[int, _Argument]) -> tuple[int, _Result]:
     return argument[0], function(argument[1])
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function, also of one with arguments (``partial``), or whose results are put in order."""
+    while isinstance(function, partial):
+        function = function.args[0] if function.func is _numbered else function.func
+    return function.__name__

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.ipc
 from mlflow.tracking import MlflowClient
 
 from infra.bench.rounds import ROOT, Program, Round
-from paraembed.embedding.plan import DATA
+from paraembed.embedding.records import DONE
 from paraembed.io.atomic import SUCCESS
 from paraembed.tracking.place import EXPERIMENT
 
@@ -22,7 +23,7 @@ from paraembed.tracking.place import EXPERIMENT
 @dataclass(frozen=True)
 class JobRound(Round):
     """A run of ``jobs/embed.py``: time and rows from the start of the workers' first parts to the commit, without a
-    part that the driver has written while Ray starts. The first parts are taken to be as long as the mean of all.
+    part that the driver has written while Ray starts.
     """
 
     start_seconds: float = 0.0  # from the command to the first part that is written
@@ -46,16 +47,22 @@ def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> P
         if done.returncode:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
             raise ValueError(f"{name} ended with status {done.returncode}: {(last[0] if last else 'no output')}")
-        parts = sorted((path.stat().st_mtime, pq.read_metadata(path).num_rows) for path in (out / DATA).iterdir())
+        reports = pa.concat_tables([pa.ipc.open_file(file).read_all() for file in (out / DONE).iterdir()])
+        parts = sorted(
+            ((out / report["name"]).stat().st_mtime, report["seconds"], report["rows"])
+            for report in reports.to_pylist()
+        )
         commit, metrics = (out / SUCCESS).stat().st_mtime, _metrics(MlflowClient(store))
         shutil.rmtree(out)
-        begin = parts[:2][-1][0] - metrics["part_seconds/sum"] / len(parts)
+        begin = min(written - seconds for written, seconds, _ in parts[1:] or parts)
+        of_workers = [(seconds, rows) for written, seconds, rows in parts if written > begin]
+        busy, steps = map(sum, zip(*of_workers, strict=True))
         return JobRound(
-            steps=sum(rows for written, rows in parts if written > begin),
+            steps=steps,
             seconds=commit - begin,
             peak_bytes=int(metrics["peak_worker_memory_bytes"]),
             start_seconds=parts[0][0] - started,
-            row_seconds=metrics["part_seconds/sum"] / metrics["rows"],
+            row_seconds=busy / steps,
         )
 
     return Program(name, run_round)

@@ -83,7 +83,6 @@ def record(
             "unknown_share": written["n_unknown"] / max(1, written["n_tokens"]),
             **measured,
             **{f"part_seconds/p{q}": float(np.percentile(seconds, q)) for q in (50, 95, 100)},
-            "part_seconds/sum": float(seconds.sum()),
         }
     )
     for name in (_HISTOGRAM, manifest.MANIFEST):

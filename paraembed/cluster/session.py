@@ -25,7 +25,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from paraembed.cluster.local_ray import RAY_FOLDER, adapted_ray, keep_logs, machine_types, private_folder
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
-from paraembed.process import RAY_SESSION, environment, on_cluster, quiet_ray, ray_is_quiet, set_environment, without_gc
+from paraembed.process import (
+    RAY_SESSION,
+    environment,
+    name_of,
+    on_cluster,
+    quiet_ray,
+    ray_is_quiet,
+    set_environment,
+    without_gc,
+)
 from paraembed.signals import STOP_SIGNALS, stop_now
 
 _Argument = TypeVar("_Argument")
@@ -87,9 +96,9 @@ def run_tasks(
     """
     if arguments and num_cpus and not here:
         wait_for_cpu(num_gpus)
-    where, name = "DEFAULT" if num_cpus else "SPREAD", getattr(function, "func", function).__name__
-    options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "scheduling_strategy": where, "name": name}
-    # Ray rejects a ``partial``, and its dashboard would show <lambda>.
+    options: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "name": name_of(function)}
+    options["scheduling_strategy"] = "DEFAULT" if num_cpus else "SPREAD"
+    # Ray rejects a ``partial``.
     task: Any = ray.remote(**options)(lambda argument: function(argument))  # noqa: PLW0108
     if here:
         task = task.options(num_cpus=0, scheduling_strategy=on_this_machine())

@@ -175,15 +175,16 @@ def shard_pairs(
 def _is_recognized(
     out: Path, identity_of: Callable[..., dict[str, Any]], *, keeps_labels: bool, rejected_sample: bool
 ) -> bool:
-    """Return whether the output is known to be finished without the inputs' first rows, which show whether they have
-    labels: parsing them imports numba and pandas (0.7 s). PPDB has labels, which version 0.1 did not read.
+    """Return whether an output is finished, without parsing rows of the inputs (0.7 s) to see whether they have labels.
+
+    Version 0.1 kept the rows of every label, so an output with labels whose identity has none is another one.
     """
     if not (out / SUCCESS).is_file():
         return False
     for has_labels in (True,) if keeps_labels else (False, True):
         identity = identity_of(has_labels=has_labels)
         if outputs.is_finished(out, identity, overwrite=True):
-            if not has_labels and b'"ppdb_version"' in (out / "manifest.json").read_bytes():
+            if not has_labels and outputs.has_labels(out):
                 return False
             outputs.unfinished_output(out, identity, rejected_sample=rejected_sample).remove_leftover()
             return True

@@ -80,6 +80,7 @@ def with_common(flags: type[Flags], default: Flags | None = None) -> tuple[type,
 
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
+_METAVARS_OF = {"keep": "[COLUMN ...]", "text": "TEMPLATE"}  # by field, of settings in the core, which has no tyro
 
 
 def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, default: Flags | None = None) -> Flags:
@@ -205,7 +206,8 @@ def _leaves(flags: type) -> list[tuple[str, str, Any, str]]:
 
 def _annotation(name: str, hint: Any, default: Any, text: str) -> Any:
     """Return a type for tyro: without a prefix, with description, placeholder and default in readable form."""
-    placeholder = None if any(getattr(setting, "metavar", None) for setting in _settings_of(hint)) else _metavar(hint)
+    has_own = any(getattr(setting, "metavar", None) for setting in _settings_of(hint))
+    placeholder = None if has_own else _METAVARS_OF.get(name) or _metavar(hint)
     help_text = None if is_dataclass(default) else text  # each option of an encoder has its own
     note, flag = _default_note(default, help_text or ""), _name(hint, name)
     options = tyro.conf.arg(name=flag, prefix_name=False, help=help_text, metavar=placeholder, help_behavior_hint=note)

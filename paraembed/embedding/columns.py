@@ -69,7 +69,7 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
         raise ValueError(
             f"`tree_column` is {settings.tree_column!r}, but the encoder does not read trees; leave it out"
         )
-    if settings.keep == ALL:
+    if tuple(settings.keep) == ALL:
         if inputs[0].kind == "jsonl":
             known = _names(columns_of(inputs[0]), _any)
             raise ValueError(f"`keep` is all, but columns of JSON lines must be listed: {known}")

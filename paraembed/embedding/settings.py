@@ -30,8 +30,9 @@ class Settings:
     Vectors of ``avg``, ``sum`` and ``word`` are bit-identical for every ``batch_size``; those of other encoders can
     differ by about 1e-6, because the order of sums changes. Columns to copy keep their type in Parquet, or get the
     common type of the files; those of CSV, TSV and JSON lines are strings, with a JSON value that is not a string as
-    JSON, and a missing value as null. No encoder here is trained for a smaller ``dim``: for ``avg`` it equals an
-    encoder of word vectors truncated to it.
+    JSON, and a missing value as null; ``("all",)`` is every column. Generated ids are int64 (``row``) or strings
+    (``file-row``). With ``int8``, the float32 ``scale`` is the row's largest absolute value / 127. No encoder here is
+    trained for a smaller ``dim``: for ``avg`` it equals an encoder of word vectors truncated to it.
     """
 
     text_column: str | None = None

@@ -16,6 +16,7 @@ from paraembed.aliases import on_disk
 from paraembed.io.atomic import SUCCESS, write_file, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.limits import DEFAULT_LIMITS
+from paraembed.io.parquet import open_parquet
 from paraembed.io.resume import Work, check_own_files
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import (
@@ -54,6 +55,17 @@ def is_finished(out: Path, identity: dict[str, Any], *, overwrite: bool) -> bool
     """Return whether ``out`` is the finished output of an identity; raise ValueError as ``Work.is_finished`` does."""
     work = Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, JOB, overwrite)
     return work.is_finished(partial(read_identity, fields=tuple(identity)))
+
+
+def has_labels(out: Path) -> bool:
+    """Return whether pairs of a finished output have labels, from the footers of its shards."""
+    for path in out.rglob("pairs-*.parquet"):
+        with open_parquet(path) as file:
+            footer, column = file.metadata, file.schema_arrow.get_field_index("relation")
+        chunks = [footer.row_group(group).column(column) for group in range(footer.num_row_groups)]
+        if any(chunk.statistics.null_count < chunk.num_values for chunk in chunks):
+            return True
+    return False
 
 
 def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: bool) -> Work:

@@ -10,6 +10,7 @@ import pytest
 
 import paraembed
 from paraembed.commands import embed, evaluate, search, train
+from paraembed.embedding.settings import Settings
 from paraembed.pairs.formats import Reading
 from paraembed.papers import find_recipe
 from paraembed.settings import Selection
@@ -30,7 +31,8 @@ def test_each_function_does_what_its_command_does(sample, tmp_path, monkeypatch)
     encoder = paraembed.train(pairs, words, "api", **SETTINGS)
     assert encoder.fingerprint == paraembed.load("command").fingerprint
 
-    embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4, workers=1))
+    settings = Settings(keep=("text",), part_rows=4)
+    embed.main(embed.Embed("command", (str(texts),), "rows", settings, workers=1))
     done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, workers=1)
     assert (done.rows, done.parts) == (10, 3)
     again = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, identity="sha256")

@@ -383,8 +383,7 @@ def test_what_mlflow_learns(corpus, undisturbed, store):
     assert values.tags["encoder_run"] == trained.info.run_id
     assert (values.metrics["rows"], values.metrics["n_unknown"]) == (20_500, written["n_unknown"])
     assert values.metrics["unknown_share"] == pytest.approx(written["n_unknown"] / written["n_tokens"])
-    assert 0 < values.metrics["part_seconds/p50"] <= (longest := values.metrics["part_seconds/p100"])
-    assert longest < values.metrics["part_seconds/sum"] <= 21 * longest
+    assert 0 < values.metrics["part_seconds/p50"] <= values.metrics["part_seconds/p100"]
     (data,) = run.inputs.dataset_inputs
     assert data.dataset.digest == written["fingerprints"]["inputs"][:36]
     assert json.loads(data.dataset.source) == [str(corpus)]

@@ -4,10 +4,12 @@ import json
 import random
 import re
 import shutil
+import string
 import subprocess
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import psutil
 import pyarrow as pa
@@ -314,6 +316,26 @@ def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
     assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
     with pytest.raises(ValueError, match="have no labels"):
         shard_pairs([tmp_path / "q.tsv"], tmp_path / "out", zeros, engine="local")
+
+
+@pytest.mark.parametrize("nested", ["none", "ordered"])
+@pytest.mark.parametrize(
+    "line", ["a {0}\tb {0}\t1\n", "[X] ||| a {0} ||| b {0} ||| PPDB2.0Score=1 ||| 0-0 ||| Exclusion\n"]
+)
+def test_an_output_of_0_1_with_labels_is_another_one(tmp_path, line, nested):
+    head = "text1\ttext2\tlabel\n" if "\t" in line else ""
+    (tmp_path / "p").write_text(head + "".join(map(line.format, string.ascii_lowercase)))
+    labels = () if head else ("Exclusion",)
+    settings, out = ShardSettings(nested_subsets=nested, keep_labels=labels), tmp_path / "out"
+    shard_pairs([tmp_path / "p"], out, settings, engine="local")
+    for manifest in out.rglob("manifest.json"):  # version 0.1 had no such setting
+        values = json.loads(manifest.read_text())
+        del values["settings"]["keep_labels"]
+        manifest.write_text(json.dumps(values))
+        success = manifest.with_name("_SUCCESS")
+        success.write_text(json.dumps({"manifest_sha256": sha256_of(manifest)}))
+    with pytest.raises(ValueError, match=r"settings\.keep_labels \(was not set"):
+        shard_pairs([tmp_path / "p"], out, replace(settings, keep_labels=()), engine="local")
 
 
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):

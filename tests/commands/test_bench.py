@@ -169,7 +169,7 @@ def test_embedding_end_to_end(bench, capsys, tmp_path, store):
     assert [rows[name][0] for name in ("paraembed", "jobs/embed.py")] == ["100", "220"]  # the driver embeds 80
     (turn,) = json.loads((tmp_path / "new" / "numbers.json").read_text())["programs"]["float32"]["turns"]
     assert turn["steps"] == 220
-    assert 0 < turn["row_seconds"] < turn["start_seconds"]
+    assert 0 < turn["row_seconds"] * turn["steps"] <= 2 * turn["seconds"]  # of two workers
     assert turn["peak_bytes"] > 100e6
     assert not [*(tmp_path / "work").iterdir()]
     (run,) = MlflowClient(store).search_runs(["1"])

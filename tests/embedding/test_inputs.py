@@ -154,7 +154,7 @@ def test_empty_files_of_a_folder_and_columns_without_a_name_are_left_out(tmp_pat
         caplog.clear()
         (file,) = list_inputs([asked])
         assert "empty files are left out: 1, the first is b.csv" in caplog.text
-    settings = complete_settings(Settings("text", keep=ALL), [file], reads_trees=False)
+    settings = complete_settings(Settings("text", keep=[*ALL]), [file], reads_trees=False)
     (part,) = make_plan((file,), settings).parts
     (block,) = read_part([file], part, settings)
     assert (settings.keep, [column.to_pylist() for column in block.carried]) == (("text",), [[0], ["a cat"]])
