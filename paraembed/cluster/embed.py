@@ -121,7 +121,7 @@ def embed(
     files = given_inputs(inputs, home, settings, limits, identity)
     todo = [Step(files)] if overwrite else steps(home, files, settings, append=append)
     job = _Job(str(encoder), home, workers, engine, overwrite, limits, gpus, identity)
-    known = lru_cache(1)(partial(_known, job, inference))
+    known = lru_cache(1)(partial(known_encoder, job.encoder, inference, partial(manifest.encoder_of, home)))
     if not todo:
         of_run = known()
         if of_run is None:
@@ -281,16 +281,6 @@ def _is_finished_before(
         return False
     _say_bad_files(step.files, job.home)
     return True
-
-
-def _known(job: _Job, inference: Inference) -> KnownEncoder | None:
-    """Return what is known of the encoder of a finished output without opening it, see ``known_encoder``."""
-
-    def stored() -> KnownEncoder:
-        run = manifest.read_run(job.home, with_parts=False)
-        return KnownEncoder(run.encoder, run.tokenizer, run.identity)
-
-    return known_encoder(job.encoder, inference, stored)
 
 
 def _clear_up(store: Store) -> None:

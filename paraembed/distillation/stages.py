@@ -39,7 +39,7 @@ from paraembed.distillation.texts import (
 )
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, find_inputs
-from paraembed.embedding.manifest import read_run
+from paraembed.embedding.manifest import encoder_of
 from paraembed.embedding.output import Embeddings
 from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.foreign.files import ModelFiles, model_files
@@ -155,15 +155,10 @@ def known_teacher(request: StudentRequest, work: Path) -> KnownTeacher | None:
         return None
     for folder in work.glob("vectors-*"):
         with suppress(OSError, ValueError):
-            if known := known_encoder(request.teacher, request.inference, partial(_teacher_of, folder)):
+            if known := known_encoder(request.teacher, request.inference, partial(encoder_of, open_store(folder))):
                 files = model_files(request.teacher.removeprefix("st:"), request.teacher, request.inference.backend)
                 return KnownTeacher(known.fingerprint, known.identity, files)
     return None
-
-
-def _teacher_of(vectors: Path) -> checkpoint.KnownEncoder:
-    run = read_run(open_store(vectors), with_parts=False)
-    return checkpoint.KnownEncoder(run.encoder, run.tokenizer, run.identity)
 
 
 def sums_states(teacher: TextEncoder) -> "TypeGuard[SentenceTransformerEncoder]":

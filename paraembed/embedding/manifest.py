@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.checkpoint import KnownEncoder
 from paraembed.embedding.cache import Cache
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
@@ -487,6 +488,12 @@ def read_run(store: Store, generation: int | None = None, *, with_parts: bool = 
         return EmbeddingRun(*known, is_compacted=about.get("compacted", False))
     except ValueError as error:
         raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
+
+
+def encoder_of(store: Store) -> KnownEncoder:
+    """Return what the plan of an output says about its encoder."""
+    run = read_run(store, with_parts=False)
+    return KnownEncoder(run.encoder, run.tokenizer, run.identity)
 
 
 def read_runs(store: Store, generations: Sequence[int]) -> dict[int, EmbeddingRun]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from paraembed.evaluation.analyses import PAGE
-from paraembed.evaluation.analyses.content import Analysis, AnalysisTable, Cell
+from paraembed.evaluation.analyses.content import Analysis, Cell
 from paraembed.evaluation.paired import BEST, TIE
 from paraembed.evaluation.report import Report, write_files
 from paraembed.evaluation.tables import Table, summary_table
@@ -68,10 +68,6 @@ def _are_numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
     return [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(width)]
 
 
-def _shown_rows(table: AnalysisTable) -> list[list[str]]:
-    return [[_shown(cell, table.decimals) for cell in row] for row in table.rows]
-
-
 def _shown(cell: Cell, decimals: int) -> str:
     if cell is None:
         return "–"
@@ -95,7 +91,7 @@ TEMPLATES = Environment(
 TEMPLATES.tests["marked"] = re.compile(_MARK).search
 TEMPLATES.filters |= {
     "are_numeric": _are_numeric,
-    "shown_rows": _shown_rows,
+    "shown_rows": lambda table: [[_shown(cell, table.decimals) for cell in row] for row in table.rows],
     "size_shown": _size_shown,
     "base64": lambda data: base64.b64encode(data).decode(),
 }

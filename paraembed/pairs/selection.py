@@ -96,7 +96,8 @@ def select(options: FilterOptions, columns: Columns, num_rows: int) -> Iterator[
     """
     selected = Selected("", np.ones(num_rows, bool))
     if options.leave_out:
-        held_out = np.unique(np.concatenate([_keys_of(Path(folder)) for folder in options.leave_out]))
+        keys = [pair_keys(table) for folder in options.leave_out for table in _pair_shards(Path(folder))]
+        held_out = np.unique(np.concatenate([np.zeros(0, np.uint64), *keys]))
         others = [~np.isin(table["key"].to_numpy(), held_out) for table in columns()]
         selected = _keep(selected, _joined(others, bool), "left out")
     chosen = set_of(options)
@@ -155,7 +156,8 @@ def _resize(selected: Selected, options: FilterOptions, columns: Columns) -> Sel
     if options.sample is not None:
         selected = _keep(selected, _drawn(selected.rows, options.sample, options, columns), "not drawn")
     if options.match_tokens_of is not None:
-        wanted, start, have = _tokens_of(Path(options.match_tokens_of)), 0, 0
+        matched = _pair_shards(Path(options.match_tokens_of))
+        wanted, start, have = sum(int(pc.sum(_pair_tokens(table)).as_py() or 0) for table in matched), 0, 0
         for table in columns():
             have += int(table["num_tokens"].to_numpy()[selected.rows[start : start + len(table)]].sum(dtype=np.int64))
             start += len(table)
@@ -271,14 +273,6 @@ def _halve(selected: Selected, options: FilterOptions, columns: Columns) -> Iter
 
 def _pair_tokens(table: pa.Table) -> pa.Int32Array:
     return pc.add(*(num_tokens(text_column(table, name)) for name in ("first", "second")))
-
-
-def _tokens_of(folder: Path) -> int:
-    return sum(int(pc.sum(_pair_tokens(table)).as_py() or 0) for table in _pair_shards(folder))
-
-
-def _keys_of(folder: Path) -> npt.NDArray[np.uint64]:
-    return np.concatenate([np.zeros(0, np.uint64), *map(pair_keys, _pair_shards(folder))])
 
 
 def _pair_shards(folder: Path) -> Iterator[pa.Table]:
