@@ -133,7 +133,7 @@ def _table(
     measure = lines[0][0].measure
     unit = "questions" if suite in {"turney", "choose"} else "pairs"
     table = [
-        (suite, [_label(score, suite) for score in lines[0]]),
+        (suite, [score.label.removeprefix(f"{suite} ") if score.name != suite else suite for score in lines[0]]),
         (unit, [f"{score.num_pairs:,}" for score in lines[0]]),
     ]
     if any(score.chance for score in lines[0]):
@@ -177,10 +177,6 @@ _GOLD_OF = {"papers-22": "sts"}  # suite → data set, where the names differ
 _AMONG_THEM = "what it learned from is among what is scored here; jobs/finetune.py scores the part that it has not seen"
 _SEEN = {"sts": _AMONG_THEM, "turney": _AMONG_THEM}
 _ONLY_TRAINING = "of the training part, which the published values may be without"
-
-
-def _label(score: Score, suite: str) -> str:
-    return score.label.removeprefix(f"{suite} ") if score.name != suite else suite
 
 
 def _all_columns(

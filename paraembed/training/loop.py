@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from paraembed.compiled import arithmetic
+from paraembed.console import doing
 from paraembed.encoders import Encoder
 from paraembed.io.atomic import check_file
 from paraembed.recipe import BaseRecipe, Recipe
@@ -177,6 +178,7 @@ def run_steps(
                 counters.unreported_steps += 1
                 step.enqueue(batch, counters.step, means)
                 traced_step()
+                meter.show_first_steps()
                 save_is_due |= saver.is_due_by_steps()
                 meter.clock += best.score_if_due(batch.total, step.flush)
                 if meter.report_is_due() or best.stops:
@@ -213,7 +215,12 @@ class _Meter:
         left_in_epoch = num_steps(num_pairs, recipe.batch_size, world, counters.pairs_in_epoch)
         epochs_after = recipe.epochs - counters.epoch - 1
         self.steps = counters.step + left_in_epoch + epochs_after * num_steps(num_pairs, recipe.batch_size, world)
-        self.clock, self.pairs = time.perf_counter(), counters.pairs
+        self.clock, self.pairs, self.has_reported = time.perf_counter(), counters.pairs, False
+
+    def show_first_steps(self) -> None:
+        """Show the number of a step until the first report: ``lstm_avg`` takes 0.8 s a step on a CPU."""
+        if not self.has_reported:
+            doing(f"training: step {self.counters.step:,} of {self.steps:,}")
 
     def report_is_due(self) -> bool:
         return self.counters.step % REPORT_STEPS == 0 or self.counters.pairs_in_epoch == self.num_pairs
@@ -228,7 +235,7 @@ class _Meter:
         counters.seconds += now - self.clock
         counters.unreported_steps = 0
         counters.curve.append((counters.step, counters.pairs, loss, active))
-        self.clock, self.pairs = now, counters.pairs
+        self.clock, self.pairs, self.has_reported = now, counters.pairs, True
         return ProgressReport(
             epoch=counters.epoch + 1,
             epochs=self.recipe.epochs,

@@ -157,7 +157,8 @@ class PairedPhrases:
         words = np.unique(pairs.ids[pairs.offsets[:-1][pairs.lengths == 1]])
         lemmas = [(word, row) for word in words for row in [lemma(int(word))] if row is not None and row != word]
         if lemmas:
-            of_word, of_lemma = (_word_keys(np.array(column, np.int32)) for column in zip(*lemmas, strict=True))
+            ends, columns = np.arange(len(lemmas) + 1), zip(*lemmas, strict=True)
+            of_word, of_lemma = (phrase_keys(Ragged(np.array(column, np.int32), ends)) for column in columns)
             order = np.argsort(of_word)
             place = np.searchsorted(of_word[order], paired).clip(max=len(order) - 1)
             has_lemma = of_word[order][place] == paired
@@ -181,8 +182,3 @@ class PairedPhrases:
         mask[row[hit], place[hit]] = True
         among: npt.NDArray[np.bool_] = mask[:, column]
         return among
-
-
-def _word_keys(words: npt.NDArray[np.int32]) -> Keys:
-    """Return the keys of phrases of one word each."""
-    return phrase_keys(Ragged(words, np.arange(len(words) + 1)))

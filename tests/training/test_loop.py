@@ -2,16 +2,18 @@ import gzip
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
 from paraembed.compiled import arithmetic
+from paraembed.console import shown_status
 from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
-from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
+from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, SaveRequest, train
 from paraembed.training.state import Checkpoints
 from tests.training.conftest import encoder_of, killed_before, same_bits
 
@@ -30,6 +32,20 @@ def test_training_lowers_the_loss_and_reports(pairs):
     assert {(report.steps, report.epochs) for report in reports} == {(309, 3)}
     assert reports[-1].loss < 0.8 * reports[0].loss
     assert (counters.pairs, counters.step, counters.epoch) == (3090, 309, 3)
+
+
+def test_the_first_steps_are_shown(pairs, monkeypatch, capsys):
+    monkeypatch.setattr("paraembed.console.QUIET_SECONDS", 0)
+
+    def poll():  # at the first step
+        deadline = time.monotonic() + 20
+        while "training: step 1 of 309" not in capsys.readouterr().err:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return SaveRequest.STOP
+
+    with shown_status(), pytest.raises(KeyboardInterrupt):
+        train(encoder_of(RECIPE), pairs, RECIPE, poll=poll)
 
 
 def test_a_run_that_is_resumed_on_another_machine_records_it(pairs, tmp_path, caplog):
