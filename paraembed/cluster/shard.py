@@ -36,7 +36,7 @@ from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, pl
 from paraembed.pairs.source_parts import SAMPLED, InputSource, ParsedPart, SourcePart, save_masks
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import Engine, check_workers
-from paraembed.signals import NO_SPACE
+from paraembed.signals import NO_SPACE, RunFailedError
 from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
 
@@ -247,6 +247,10 @@ def _shard(
     say(f"  {duplicates:,} duplicates of {pairs:,} pairs removed")
     result = Outputs(work / "result", identity, files, rejected_sample=bool(task.sampled))
     for selected, masks in _select(task.settings, tasks, files):
+        if not any(mask.any() for mask in masks) and selected.name in {"", "1-of-1"}:
+            shutil.rmtree(work)
+            why = ", ".join(f"{count:,} {reason}" for reason, count in selected.counts.items())
+            raise RunFailedError(f"the selection leaves none of {pairs - duplicates:,} pairs ({why}); select others")
         plans = plan_shards([file.report for file in files], masks, task.settings.rows_per_shard)
         entries = _write_shards(tasks, files, masks, plans, result.make_folder(selected.name), work)
         result.add(selected.name, entries, selected.counts, [work / plan.name for plan in plans], task.vocabulary)

@@ -54,11 +54,12 @@ def main(flags: Load) -> dict[str, Any]:
 
     doing(f"reading {flags.folder}")
     target, embeddings = Target(kind, address, table), Embeddings(place)
+    rows = embeddings.rows - len(embeddings.superseded)
     if not load(embeddings, target):
-        say(f"{target} is already loaded from this output, {embeddings.rows:,} rows; nothing to do")
-        return {"rows": embeddings.rows}
-    say(f"wrote {embeddings.rows:,} rows to {target}; next: {example(target)}")
-    return {"written": [str(target)], "rows": embeddings.rows}
+        say(f"{target} is already loaded from this output, {rows:,} rows; nothing to do")
+        return {"rows": rows}
+    say(f"wrote {rows:,} rows to {target}; next: {example(target)}")
+    return {"written": [str(target)], "rows": rows}
 
 
 def command() -> int:

@@ -110,9 +110,11 @@ class Comparison:
                 "second_id of the pairs already lists the rows of `other` that have a similar row"
             )
         if self.output.unclear_ids:
+            how = "with another `id_column` of jobs/embed.py, or without it"
+            how = "without chunks, or with `pool` of jobs/embed.py" if self.output.further_chunks else how
             raise ValueError(
                 f"{self.output} has {self.output.unclear_ids:,} rows with a null or repeated id, but `groups` "
-                "needs ids that name the rows to remove; embed with another `id_column` of jobs/embed.py, or without it"
+                f"needs ids that name the rows to remove; embed {how}"
             )
 
 

@@ -74,8 +74,9 @@ class Embeddings:
         self.id_column: str = known["id_column"]
         self.has_input_ids = settings.id_column is not None
         """Whether the ids were read from a column of the input, not generated."""
-        further_chunks = sum(part.get("n_further_chunks", 0) for part in known["parts"])
-        self.unclear_ids: int = known["n_null_ids"] + known["n_duplicate_ids"] + further_chunks
+        self.further_chunks: int = sum(part.get("n_further_chunks", 0) for part in known["parts"])
+        """Number of rows that are chunks of a text other than its first."""
+        self.unclear_ids: int = known["n_null_ids"] + known["n_duplicate_ids"] + self.further_chunks
         """Number of rows whose id is null or repeats that of another row."""
         added = {self.id_column, *output_fields(settings.dtype)}
         self.carried = [name for name in self.schema.names if name not in added]

@@ -102,10 +102,9 @@ def columns_of(
             raise ValueError(f"{path} has columns {listed(first)}; set the roles first and second with `columns`")
         return Columns(roles, True, _named(roles, first))
     if not no_header and looks_like_header(first, rows):
-        example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
         raise ValueError(
             f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; name the "
-            f"columns with `columns`, for example: `columns` {example}; if this row is a pair, set `no_header`"
+            f"columns with `columns`, for example: `columns` {_example(known)}; if this row is a pair, set `no_header`"
         )
     if len(first) != 2:
         raise ValueError(
@@ -113,6 +112,13 @@ def columns_of(
             "second score"
         )
     return Columns(("first", "second"), False, _named(("first", "second"), ()))
+
+
+def _example(known: Sequence[Role | None]) -> str:
+    """Return roles of columns: the known ones, so that labels and scores are read, and for the others the texts."""
+    texts = iter([role for role in ("first", "second") if role not in known])
+    roles = [role or next(texts, "ignore") for role in known]
+    return " ".join([*roles[:6], *("…" for _ in roles[6:7])])
 
 
 def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
@@ -129,7 +135,8 @@ def say_the_pair(roles: Sequence[Role]) -> bool:
 
 def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) -> dict[Role, str]:
     """Return the name of the column of each role; raise ValueError unless the roles fit and contain both texts."""
-    ordered: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
+    known = [ROLE_NAMES.get(name.lower()) for name in names]
+    ordered: Sequence[Role] = columns or [role or "ignore" for role in known]
     if columns and len(columns) != len(names):
         raise ValueError(
             f"{place} has {len(names)} columns: {listed(names)}; `columns` has {len(columns)}: {listed(columns)}; "
@@ -138,7 +145,7 @@ def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) 
     if not say_the_pair(ordered):
         raise ValueError(
             f"{place} has columns {listed(names)}; two of them must have names such as {_EXAMPLES}; otherwise give "
-            "their roles in order with `columns`, for example: `columns` first second ignore"
+            f"their roles in order with `columns`, for example: `columns` {_example(known)}"
         )
     roles: dict[Role, str] = {role: name for role, name in zip(ordered, names, strict=True) if role != "ignore"}
     if twice := sorted({name for name in roles.values() if names.count(name) > 1}):

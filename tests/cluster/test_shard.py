@@ -25,6 +25,7 @@ from paraembed.pairs.outputs import read_identity
 from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
+from paraembed.signals import RunFailedError
 from tests.jobs import digests, interrupted, job_command
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -316,6 +317,14 @@ def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
     assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
     with pytest.raises(ValueError, match="have no labels"):
         shard_pairs([tmp_path / "q.tsv"], tmp_path / "out", zeros, engine="local")
+
+
+@pytest.mark.parametrize("nested", ["none", "ordered"])
+def test_a_selection_without_a_pair_is_an_error(inputs, sharded, tmp_path, nested):
+    settings = replace(SETTINGS, leave_out=(str(sharded[0]),), nested_subsets=nested)
+    with pytest.raises(RunFailedError, match="leaves none of 120 pairs .120 left out"):
+        shard_pairs(inputs, tmp_path / "out", settings, engine="local")
+    assert not [*tmp_path.glob("*out*")]
 
 
 @pytest.mark.parametrize("nested", ["none", "ordered"])
