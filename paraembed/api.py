@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
 from paraembed import checkpoint
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
 from paraembed.encoders import config_from_dict
+from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place, absolute_name, to_place
 from paraembed.io.resume import check_destination
 from paraembed.loading import open_encoder
@@ -377,6 +378,10 @@ def _checked(settings: dict[str, Any], kind: type, what: str) -> dict[str, Any]:
     """Return the settings, with an encoder's name as its options; raise ValueError if one is unknown."""
     allowed = [field.name for field in fields(kind)]
     unknown = [name for name in settings if name not in allowed]
+    limits = {"Limits({}=…)": Limits, "Limits(reading=TableLimits({}=…))": TableLimits} if kind is Settings else {}
+    for form, own in limits.items():
+        if unknown and unknown[0] in (field.name for field in fields(own)):
+            raise ValueError(f"`{unknown[0]}` is one of the limits; give limits={form.format(unknown[0])}")
     if unknown:
         raise ValueError(f"unknown setting {unknown[0]!r} of {what}; allowed: {', '.join(allowed)}")
     encoder = settings.get("encoder")

@@ -63,7 +63,7 @@ def test_no_module_imports_one_that_imports_it():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
-LINES = {"paraembed": 50_780, "tests": 34_975}
+LINES = {"paraembed": 50_840, "tests": 34_990}
 """Most lines of Python in a folder. A commit that needs more raises the number, and says in its body what for."""
 
 

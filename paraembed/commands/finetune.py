@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing_data, existing_encoder, staged_input, staged_output, staged_places
+from paraembed.commands.paths import (
+    existing_data,
+    existing_encoder,
+    staged_input,
+    staged_output,
+    staged_places,
+    staged_start,
+)
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.commands.train import check_before_download
 from paraembed.console import print_table, say
@@ -42,7 +49,7 @@ class Finetune:
     """Data set of the task similarity: sick or sts (2012 to 2015: 40 % train, 10 % dev, 50 % test); default: sick."""
     words: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """Word-vector file with lines 'word v1 ... vd', plain or .gz, for the mode scratch, or its URI."""
-    pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|small")] = None
     """Pretrained encoder, a folder written by jobs/train.py, or its URI, for the modes universal and features."""
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = DEFAULT_RECIPE
     """Supervised recipe of a paper (--list prints the names), or a .json file."""
@@ -79,9 +86,8 @@ def main(flags: Finetune) -> dict[str, Any]:
         check_before_download(stage, out, given, flags.placement, "finetune", overwrite=flags.overwrite)
         data = staged_input(stage, flags.data, "--data", existing_data)
         words = staged_input(stage, flags.words, "--words") if flags.words else None
-        pretrained = (
-            staged_input(stage, flags.pretrained, "--pretrained", existing_encoder) if flags.pretrained else None
-        )
+        named = flags.pretrained
+        pretrained = staged_start(stage, named, "--pretrained", existing_encoder) if named else None
         from paraembed.cluster.train import Training, train_model
         from paraembed.io.staging import sibling
         from paraembed.recipe import idle_fields

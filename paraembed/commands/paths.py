@@ -76,9 +76,9 @@ def staged_input(stage: "Staging", text: str | Path, flag: str, check: Callable[
     return check(stage.input(place), flag)
 
 
-def staged_words(stage: "Staging", text: str, flag: str) -> Path:
-    """Return the path of word vectors: a file, or the folder of an averaging encoder, also of ``small``."""
-    return SHIPPED_FOLDER if is_shipped(text) else staged_input(stage, text, flag)
+def staged_start(stage: "Staging", text: str, flag: str, check: Callable[[Path, str], Path] = existing) -> Path:
+    """Return the path of what a training starts from: word vectors, or an encoder's folder, also that of ``small``."""
+    return SHIPPED_FOLDER if is_shipped(text) else staged_input(stage, text, flag, check)
 
 
 def new_output(path: Path, flag: str, *inputs: Path | str | None, is_file: bool = False) -> Path:

@@ -16,7 +16,7 @@ from paraembed.commands.paths import (
     staged_input,
     staged_output,
     staged_places,
-    staged_words,
+    staged_start,
 )
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.console import print_table, say
@@ -124,7 +124,7 @@ def main(flags: Train) -> dict[str, Any]:
             stage, out, (flags.pairs, flags.words), flags.placement, "train", overwrite=flags.overwrite
         )
         pairs = staged_input(stage, flags.pairs, "--pairs", existing_pairs)
-        words = staged_words(stage, flags.words, "--words")
+        words = staged_start(stage, flags.words, "--words")
         from paraembed.evaluation.suites import read_pairs_files, read_suites
 
         suites: list[Suite] = []

@@ -21,7 +21,7 @@ from paraembed.commands.paths import (
     staged_input,
     staged_output,
     staged_places,
-    staged_words,
+    staged_start,
 )
 from paraembed.console import doing, duration, print_table, say
 from paraembed.papers import OWN_RECIPES
@@ -280,13 +280,12 @@ def _local_paths(flags: Tune, stage: "Staging", space: Space) -> dict[str, Path]
         if getattr(flags, name) is None:
             raise ValueError(f"{flag_of(name)} is missing; add it, or use --dry-run alone to print the grid")
     paths = {} if flags.out is None else {"out": staged_output(stage, flags.out, "--out", *inputs)}
-    checks = {"data": existing_data, "pretrained": existing_encoder}
+    checks: dict[str, Any] = {"words": existing, "data": existing_data, "pretrained": existing_encoder}
     for name in ("pairs", "words", "data", "pretrained", "final_pairs"):
         place = getattr(flags, name)
-        if place is not None and name == "words":
-            paths[name] = staged_words(stage, place, "--words")
-        elif place is not None:
-            paths[name] = staged_input(stage, place, flag_of(name), checks.get(name, existing_pairs))
+        stages = staged_start if name in {"words", "pretrained"} else staged_input
+        if place is not None:
+            paths[name] = stages(stage, place, flag_of(name), checks.get(name, existing_pairs))
     return paths
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from paraembed.console import say
 from paraembed.embedding.inputs import LOOKERS, InputFile
@@ -27,6 +29,7 @@ TREE_FIELD = "tree"
 CHUNK_FIELDS = tuple(pa.field(name, pa.int32(), nullable=False) for name in ("chunk", "start", "end"))
 """Columns of chunks, after the id: number in the row, first character of its text and the one after the last."""
 ALL = ("all",)
+_ORDERED = (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))  # types of stamps in strings
 _LARGEST_FLOAT16 = 65_504.0
 
 
@@ -389,6 +392,34 @@ def is_stamp(kind: pa.DataType) -> bool:
     kind, of = _plain(kind), pa.types
     tests = (of.is_integer, of.is_float32, of.is_float64, of.is_decimal, of.is_string, of.is_large_string)
     return any(test(kind) for test in (*tests, of.is_timestamp, of.is_date, of.is_time))
+
+
+def ordered_stamps(stamps: Any, name: str) -> Any:
+    """Return an array of stamps [n] as values that can be ordered: strings as numbers or times; raise ValueError if
+    they are neither, or not all of one kind.
+    """
+    kind = stamps.type.value_type if pa.types.is_dictionary(stamps.type) else stamps.type
+    stamps = stamps.cast(kind)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return stamps
+    stamps = pc.if_else(pc.equal(stamps, ""), pa.scalar(None, kind), stamps)  # of CSV
+    for target in _ORDERED:
+        if (ordered := _as_type(stamps, target)) is not None:
+            return ordered
+    values = pc.unique(stamps.drop_null()).to_pylist()
+    odd = [value for value in values if all(_as_type(pa.array([value]), target) is None for target in _ORDERED)]
+    raise ValueError(
+        f"`stamp_column` {name!r}: {f'{odd[0][:60]!r} is neither a number nor a time' if odd else 'mixed strings'}; "
+        "strings must all be numbers, or all times such as 2026-11-27T12:00:00, all with or all without an offset"
+    )
+
+
+def _as_type(values: Any, kind: pa.DataType) -> Any:
+    """Return an array of strings as another type, or None if some are not of it."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
 
 
 def embeddings_schema(

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding.columns import CHUNK_FIELDS
+from paraembed.embedding.columns import CHUNK_FIELDS, ordered_stamps
 from paraembed.embedding.plan import DATA, IDS
 from paraembed.io.store import Folder, Store
 from paraembed.process import RunTasks, in_order
@@ -148,7 +148,7 @@ def _versions(parts: Parts, stamp: str, wanted: Hashes, part: str) -> pa.Table:
 
 def _older(versions: pa.Table, name: str) -> pa.Table:
     """Return the rows that are not the newest of their id."""
-    versions = versions.set_column(1, "stamp", _ordered(versions["stamp"], name))
+    versions = versions.set_column(1, "stamp", ordered_stamps(versions["stamp"], name))
     keys = [("id", "ascending"), ("stamp", "descending"), ("part", "ascending"), ("row", "ascending")]
     versions = versions.take(pc.sort_indices(versions, keys))
     is_new_id = np.ones(len(versions), np.bool_)
@@ -158,24 +158,6 @@ def _older(versions: pa.Table, name: str) -> pa.Table:
     newest = places[:, np.flatnonzero(is_new_id)][:, np.cumsum(is_new_id) - 1]
     is_older = (places != newest).any(axis=0)
     return versions.filter(pa.array(is_older)).sort_by([("part", "ascending"), ("row", "ascending")])
-
-
-def _ordered(stamps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return stamps as values that can be ordered: strings as numbers or times."""
-    kind = stamps.type.value_type if pa.types.is_dictionary(stamps.type) else stamps.type
-    stamps = stamps.cast(kind)
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return stamps
-    stamps = pc.if_else(pc.equal(stamps, ""), pa.scalar(None, kind), stamps)  # of CSV
-    for target in (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        try:
-            return stamps.cast(target)
-        except pa.ArrowInvalid as error:
-            reason = str(error).splitlines()[0]
-    raise ValueError(
-        f"`stamp_column` {name!r}: its values are strings, but not all are numbers, or all times such as "
-        f"2026-11-27T12:00:00, all with or all without an offset ({reason}); convert them"
-    )
 
 
 def _all_repeated(parts: Parts, rows: int, run: RunTasks, max_hashes: int) -> tuple[Hashes, list[str]]:

@@ -180,6 +180,10 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
         if not out.startswith("file:"):
             return
         out = Path(resolve(out)[1])
+    try:
+        os.fspath(out).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"`{name}` {os.fsencode(out)!r} is not UTF-8; choose another name") from None
     if is_file:
         check_file(out)
     given = ((value, path) for value in inputs if value is not None for path in _paths_of(value))

@@ -115,9 +115,11 @@ def columns_of(
 
 
 def _example(known: Sequence[Role | None]) -> str:
-    """Return roles of columns: the known ones, so that labels and scores are read, and for the others the texts."""
-    texts = iter([role for role in ("first", "second") if role not in known])
-    roles = [role or next(texts, "ignore") for role in known]
+    """Return roles of columns: the known ones, so that labels and scores are read, and the texts for others."""
+    missing: list[Role] = [role for role in ("first", "second") if role not in known]
+    free = {None} if known.count(None) >= len(missing) else {None, "ignore"}
+    texts = iter(missing)
+    roles = [next(texts, "ignore") if role is None or role in free else role for role in known]
     return " ".join([*roles[:6], *("…" for _ in roles[6:7])])
 
 

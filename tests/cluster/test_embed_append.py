@@ -168,11 +168,12 @@ def test_an_output_of_parquet_takes_later_types_only_if_they_fit(add, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stamps", "message"), [(pa.array([[1]]), "`stamp_column` 'at' is list"), (pa.array(["x"]), "not all are numbers")]
+    ("stamps", "message"),
+    [(pa.array([[1]]), "`stamp_column` 'at' is list"), (pa.array(["x"]), "'x' is neither a number")],
 )
 def test_stamps_that_have_no_order_are_errors(add, tmp_path, stamps, message):
     for name in ("a", "b"):
-        pq.write_table(pa.table({"key": ["k"], "text": ["the cat"], "at": stamps}), tmp_path / f"{name}.parquet")
+        pq.write_table(pa.table({"key": [name], "text": ["the cat"], "at": stamps}), tmp_path / f"{name}.parquet")
     with pytest.raises((ValueError, RunFailedError), match=message):
         add(tmp_path / "a.parquet", tmp_path / "b.parquet")
 
