@@ -360,24 +360,21 @@ def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: li
 
 
 def _json_cells(line: str, wanted: list[str], num_texts: int, *, explode: bool) -> list[str | None] | str:
-    """Return the wanted values, those of the text first, or the reason to reject the line.
-
-    A text that is a list of strings is joined by spaces; with ``explode``, it is JSON and must be a list.
+    """Return the wanted values, those of the text first; or the reason to reject the line. With ``explode``, the text
+    is a list of strings.
     """
     value = json_object(line)
     if isinstance(value, str):
         return value
-    texts, joined = {name: json_field(value, name, _MISSING) for name in wanted[:num_texts]}, dict[str, str]()
+    texts = {name: json_field(value, name, _MISSING) for name in wanted[:num_texts]}
     if texts and all(text is _MISSING for text in texts.values()):
         return f"no {' or '.join(map(repr, texts))}"
     for name, text in texts.items():
-        is_list = isinstance(text, list) and all(isinstance(element, str | None) for element in text)
-        if is_list and not explode:
-            joined[name] = " ".join(element or "" for element in text)
+        is_list = explode and isinstance(text, list) and all(isinstance(element, str | None) for element in text)
         if text is not _MISSING and not (text is None or is_list or (isinstance(text, str) and not explode)):
             return f"{name!r} is no {'list of strings' if explode else 'string'}"
     try:
-        return [_json_cell(joined[name] if name in joined else json_field(value, name)) for name in wanted]
+        return [_json_cell(json_field(value, name)) for name in wanted]
     except RecursionError:  # a depth that was just read
         return "no JSON"
 

@@ -85,10 +85,9 @@ def rejected(blocks):
         (
             "t.jsonl",
             b'{"body": "a"}\r\n\r\n{"body": "b"\r\n[1]\r\n{"text": "c"}\r\n{"body": 3}\r\n%s\r\n{"body": null}\r\n'
-            rb'{"body": "\ud800 d"} {"body": ["a", null, "b"]}'.replace(b"} {", b"}\n{")
-            % (b"[" * 100_000),
+            rb'{"body": "\ud800 d"}' % (b"[" * 100_000),
             Settings("body", id_kind="file-row", part_rows=3),
-            [("t.jsonl:0", "a"), ("t.jsonl:7", None), ("t.jsonl:8", "\ufffd d"), ("t.jsonl:9", "a  b")],
+            [("t.jsonl:0", "a"), ("t.jsonl:7", None), ("t.jsonl:8", "\ufffd d")],
             dict(
                 enumerate(["empty line", "no JSON", "no JSON object", "no 'body'", "'body' is no string", "no JSON"], 1)
             ),
