@@ -378,13 +378,13 @@ def is_texts(kind: pa.DataType) -> bool:
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Return whether a column of this type can identify rows: integers, also as float (but float16, which Arrow cannot
-    sort), strings, times, decimals, bytes of fixed length, UUIDs, and dictionaries of these.
+    """Return whether a column of this type can identify rows: integers, also as float, strings, times, decimals, bytes
+    of fixed length, UUIDs, and dictionaries of these.
     """
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else _plain(kind)
     of = pa.types
-    tests = (of.is_integer, of.is_string, of.is_large_string, of.is_decimal, of.is_fixed_size_binary)
-    return any(test(kind) for test in (*tests, of.is_float32, of.is_float64, of.is_timestamp, of.is_date, of.is_time))
+    tests = (of.is_integer, of.is_string, of.is_large_string, of.is_floating, of.is_decimal, of.is_fixed_size_binary)
+    return any(test(kind) for test in (*tests, of.is_timestamp, of.is_date, of.is_time))
 
 
 def is_stamp(kind: pa.DataType) -> bool:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.cache import Cache
 from paraembed.embedding.chunks import MeanPool, cut
-from paraembed.embedding.columns import CHUNK_FIELDS, carried_fields, embeddings_schema, finish
+from paraembed.embedding.columns import CHUNK_FIELDS, carried_fields, embeddings_schema, finish, ordered_stamps
 from paraembed.embedding.ids import file_of, hashes_name, hashes_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import IDS, Part, Piece, Plan, inputs_identity, settings_json
@@ -175,7 +175,7 @@ def embed_part(
     report = PartReport(part.name, 0, 0, 0, 0, 0, "", 0.0, made_of=made_of)
     size, texts = 0, DistinctTexts(encoder, cache)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        rows = _PartRows(texts, sources, part, settings, rejected, data, lock, on_rows)
+        rows = _PartRows(texts, sources, part, settings, rejected, data, lock, on_rows, is_new=True)
 
         def write(file: BinaryIO) -> None:
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
@@ -239,6 +239,7 @@ class _PartRows:
     data: bytes | None = None
     lock: ComputeLock = NO_LOCK
     on_rows: OnRows = no_progress
+    is_new: bool = False  # else stamps are not checked, which earlier versions did not do
     counts: Counter[str] = field(default_factory=Counter)
     firsts: dict[str, Any] = field(default_factory=dict)
     hashes: list[Any] = field(default_factory=list)  # of the ids, if they are read from a column
@@ -259,7 +260,12 @@ class _PartRows:
                 for encoded, columns, row_numbers in self._encoded(block, source):
                     with _errors_of(source, row_numbers):
                         check_finite(encoded.vectors[:, : self.settings.dim])
-                    yield self._finished(encoded, columns, row_numbers, piece.file)
+                    batch = self._finished(encoded, columns, row_numbers, piece.file)
+                    if self.is_new and self.settings.stamp_column is not None:
+                        _check_stamps(
+                            batch[self.settings.stamp_column], row_numbers, self.settings.stamp_column, source
+                        )
+                    yield batch
             planned += piece.rows
             rows = self.counts["rows"] - self.counts["n_further_chunks"] + self.counts["n_rejected"]
             if rows != planned:
@@ -344,6 +350,15 @@ class _PartRows:
                 pool.add(rows, encoded)
         if pool is not None:
             yield pool.embedded(), block.carried, numbers
+
+
+def _check_stamps(stamps: pa.Array, row_numbers: npt.NDArray[np.int64], name: str, source: InputFile) -> None:
+    """Raise ValueError if the stamps of a block cannot be ordered, for when an id of them occurs again."""
+    try:
+        ordered_stamps(stamps, name)
+    except ValueError as error:
+        first, last = row_numbers[0] + 1, row_numbers[-1] + 1
+        raise ValueError(f"{source.shown}, rows {first:,} to {last:,}: {error}") from None
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.embedding.columns import carried_fields, has_field, ordered_stamps, own_columns
+from paraembed.embedding.columns import carried_fields, has_field, own_columns
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Parts, Piece, Plan
 from paraembed.embedding.settings import CHUNK_TEXTS, Settings
@@ -174,8 +174,6 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
         carried = [_converted(block.columns[field.name], field, source) for field in fields]
         if settings.id_column is not None and pa.types.is_floating(fields[0].type):
             _check_whole(carried[0], block.row_numbers, settings.id_column, source)
-        if settings.stamp_column is not None:
-            _check_stamps(block.columns[settings.stamp_column], block.row_numbers, settings.stamp_column, source)
         if settings.id_column is None:
             carried.insert(0, _made_ids(source, piece, settings, block.row_numbers))
         ends = _ends(strings, source)
@@ -246,15 +244,6 @@ def _check_whole(ids: pa.Array, row_numbers: npt.NDArray[np.int64], name: str, s
             f"{source.shown}, row {row_numbers[wrong[0]] + 1}: {name!r} is {values[wrong[0]]}; ids of type "
             f"{ids.type} must be whole numbers"
         )
-
-
-def _check_stamps(stamps: pa.Array, row_numbers: npt.NDArray[np.int64], name: str, source: InputFile) -> None:
-    """Raise ValueError if the stamps of a block cannot be ordered, for when an id of them occurs again."""
-    try:
-        ordered_stamps(stamps, name)
-    except ValueError as error:
-        first, last = row_numbers[0] + 1, row_numbers[-1] + 1
-        raise ValueError(f"{source.shown}, rows {first:,} to {last:,}: {error}") from None
 
 
 def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, npt.NDArray[np.bool_]]:

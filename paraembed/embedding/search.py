@@ -234,7 +234,10 @@ def _ties(
 def _first_by_id(hits: pa.Table, top: int) -> pa.Table:
     """Return the ``top`` first distinct rows of each query, ordered by query, cosine (descending), id and row."""
     keys = [("query", "ascending"), ("cosine", "descending"), ("id", "ascending"), ("row", "ascending")]
-    hits = hits.take(pc.sort_indices(hits, keys))
+    ids = (
+        hits["id"].cast(pa.float32()) if pa.types.is_float16(hits["id"].type) else hits["id"]
+    )  # Arrow sorts no float16
+    hits = hits.take(pc.sort_indices(hits.set_column(hits.schema.get_field_index("id"), "id", ids), keys))
     query, row = hits["query"].to_numpy(), hits["row"].to_numpy()
     is_new = np.ones(len(row), np.bool_)
     is_new[1:] = (query[1:] != query[:-1]) | (row[1:] != row[:-1])
